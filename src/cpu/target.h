@@ -1,0 +1,66 @@
+// One instruction set's kernels, as the rest of the library sees them.
+#ifndef RMSNORM_CPU_TARGET_H_
+#define RMSNORM_CPU_TARGET_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/call.h"
+
+namespace rmsnorm {
+
+// Sums of one segment or row. `square` is of x, or of x - centre in a centred pass.
+struct Moments {
+  double sum;
+  double square;
+};
+
+// How a pass over a row sums.
+enum class SumMode : uint8_t {
+  kFast,    // squares of 16-bit values in f32 lanes; `sum` is not formed
+  kWide,    // everything in f64 lanes
+  kCentre,  // f64 lanes of x - centre and its square
+};
+
+// What the second pass needs to know about its row.
+struct RowScale {
+  double mean;  // 0 for RMSNorm
+  double inv;
+  bool wide;  // the second pass runs in f64
+};
+
+struct Target {
+  const char* name;
+  const char* family;  // the name that also chooses this one when no exact match is supported
+  const char* description;
+  bool (*supported)();
+
+  // Normalises rows begin .. end-1.
+  void (*rows)(const NormCall& call, int64_t begin, int64_t end);
+
+  // The pieces of one long row, for threads that share it: the sums of one segment, and the second pass over columns
+  // begin .. end-1 (multiples of kSegmentUnit, or cols).
+  Moments (*segment_sums)(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre);
+  void (*apply)(const NormCall& call, int64_t row, int64_t begin, int64_t end, const RowScale& scale);
+
+  // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
+  void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);
+  void (*narrow)(uint16_t* out, const float* in, rn_type type, int64_t n);
+
+  // Copies with stores that bypass the caches: the yardstick of the benchmarks.
+  void (*stream_copy)(void* out, const void* in, size_t bytes);
+};
+
+// All targets of this build, best first.
+struct TargetList {
+  const Target* const* targets;
+  int count;
+};
+TargetList all_targets();
+
+// The target in use; null if RMSNORM_TARGET names one that cannot run (then the message is set).
+const Target* active_target();
+
+}  // namespace rmsnorm
+
+#endif  // RMSNORM_CPU_TARGET_H_

@@ -1,5 +1,5 @@
-# src/cpu/kernels.cc is compiled once for each instruction set. A set is kept when the compiler and the assembler take its
-# flags; the flags reach no other file, so the library runs on any CPU of the architecture.
+# src/cpu/kernels.cc is compiled once for each instruction set. A set is kept when the compiler and the assembler take
+# its flags; the flags reach no other file, so the library runs on any CPU of the architecture.
 include(CheckCXXSourceCompiles)
 
 set(RMSNORM_KERNEL_TARGETS "") # names, best first

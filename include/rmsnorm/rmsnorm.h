@@ -62,8 +62,8 @@ typedef enum rn_status {
   RN_UNAVAILABLE = 3    /* the machine cannot: a target this CPU lacks, no memory for the thread pool */
 } rn_status;
 
-/* The message of the last call on this thread that did not return RN_OK; "" before the first. The text stays valid until
- * the next failing call on the same thread. */
+/* The message of the last call on this thread that did not return RN_OK; "" before the first. The text stays valid
+ * until the next failing call on the same thread. */
 RMSNORM_API const char *rn_last_error(void);
 
 /* "0.1.0": the version of the library that was linked, which may differ from RMSNORM_VERSION of the header. */
@@ -134,13 +134,13 @@ typedef enum rn_epsilon_placement {
 
 typedef enum rn_rounding {
   RN_ROUND_ONCE = 0,          /* all in f32 or better, one rounding at the end: Gemma, OLMo 2, torch rms_norm */
-  RN_ROUND_BEFORE_WEIGHT = 1, /* n = round(x * inv) to the type of x, then round(n * weight): Llama, Mistral, Qwen, T5 */
+  RN_ROUND_BEFORE_WEIGHT = 1, /* n = round(x * inv) to the type of x, then round(n * weight): Llama, Mistral, Qwen */
   RN_ROUND_EXACT = 2          /* as ONCE with the second pass in f64: f32 results, too, are correctly rounded */
 } rn_rounding;
 
 /* Zero or NULL fields are not defaults: start from rn_rms_norm_defaults(). */
 typedef struct rn_rms_norm_options {
-  double epsilon;                         /* finite, >= 0; default 1e-6 for every type (PyTorch's f32 default: 1.19e-7) */
+  double epsilon;                         /* finite, >= 0; default 1e-6 for every type (PyTorch has 1.19e-7 for f32) */
   double weight_offset;                   /* finite; added to each weight in f32 before use; 0, or 1 for Gemma */
   rn_epsilon_placement epsilon_placement; /* default RN_EPSILON_INSIDE */
   rn_rounding rounding;                   /* default RN_ROUND_ONCE */
@@ -212,8 +212,8 @@ RMSNORM_API rn_add_layer_norm_options rn_add_layer_norm_defaults(void);
  *   residual      [.., d]  type of x, or f32 where x is f16 or bf16 (a residual stream kept in f32)
  *   residual_out  [.., d]  type of x, or f32 where x is f16 or bf16; may be residual; never NULL
  *   the others as for rn_rms_norm; out may be x
- * The sum is formed in f32 (f64 for f64). An f16 sum above 65504 is stored as infinity; with RN_NORM_ROUNDED_SUM the row
- * then follows the rule for infinities. */
+ * The sum is formed in f32 (f64 for f64). An f16 sum above 65504 is stored as infinity; with RN_NORM_ROUNDED_SUM the
+ * row then follows the rule for infinities. */
 RMSNORM_API rn_status rn_add_rms_norm(const rn_view *out, const rn_view *residual_out, const rn_view *inv_rms,
                                       const rn_view *x, const rn_view *residual, const rn_view *weight,
                                       const rn_view *bias, const rn_add_rms_norm_options *options,
@@ -233,9 +233,9 @@ RMSNORM_API rn_status rn_center(const rn_view *out, const rn_view *x, const rn_e
 
 /* ---- Targets ----------------------------------------------------------------------------------------------------- */
 
-/* The kernels are compiled once for each of several instruction sets ("targets"). The first call chooses the best one that
- * the CPU and the operating system support, or the one that the environment variable RMSNORM_TARGET names. All targets
- * give the same bits. RMSNORM_VERBOSE=1 writes one line to standard error that says what was chosen and why. */
+/* The kernels are compiled once for each of several instruction sets ("targets"). The first call chooses the best one
+ * that the CPU and the operating system support, or the one that the environment variable RMSNORM_TARGET names. All
+ * targets give the same bits. RMSNORM_VERBOSE=1 writes one line to standard error that says what was chosen and why. */
 
 /* How many targets this build holds, best first. */
 RMSNORM_API int32_t rn_target_count(void);

@@ -20,7 +20,7 @@
 
 namespace rmsnorm {
 
-// ---- Types -----------------------------------------------------------------------------------------------------------
+// ---- Types ----------------------------------------------------------------------------------------------------------
 
 // A 16-bit IEEE number, as bits: storage, not arithmetic.
 struct f16 {
@@ -35,16 +35,16 @@ struct bf16 {
 template <class T>
 inline constexpr rn_type type_of = [] {
   using U = std::remove_cv_t<T>;
-  static_assert(std::is_same_v<U, float> || std::is_same_v<U, double> || std::is_same_v<U, f16> ||
-                    std::is_same_v<U, bf16>,
-                "rmsnorm: elements are float, double, rmsnorm::f16 or rmsnorm::bf16");
+  static_assert(
+      std::is_same_v<U, float> || std::is_same_v<U, double> || std::is_same_v<U, f16> || std::is_same_v<U, bf16>,
+      "rmsnorm: elements are float, double, rmsnorm::f16 or rmsnorm::bf16");
   if constexpr (std::is_same_v<U, double>) return RN_F64;
   if constexpr (std::is_same_v<U, f16>) return RN_F16;
   if constexpr (std::is_same_v<U, bf16>) return RN_BF16;
   return RN_F32;
 }();
 
-// ---- Status ----------------------------------------------------------------------------------------------------------
+// ---- Status ---------------------------------------------------------------------------------------------------------
 
 // What a call returned, with its message.
 struct [[nodiscard]] Status {
@@ -64,7 +64,7 @@ class Error : public std::invalid_argument {
   rn_status code_;
 };
 
-// ---- Views -----------------------------------------------------------------------------------------------------------
+// ---- Views ----------------------------------------------------------------------------------------------------------
 
 // A tensor that somebody else owns (rn_view). Default-constructed: absent.
 class View {
@@ -111,7 +111,7 @@ View vector(T* data, std::int64_t cols) {
   return View(data, {cols});
 }
 
-// ---- Options ---------------------------------------------------------------------------------------------------------
+// ---- Options --------------------------------------------------------------------------------------------------------
 
 enum class EpsilonPlacement { kInside = RN_EPSILON_INSIDE, kOutside = RN_EPSILON_OUTSIDE };
 enum class Rounding { kOnce = RN_ROUND_ONCE, kBeforeWeight = RN_ROUND_BEFORE_WEIGHT, kExact = RN_ROUND_EXACT };
@@ -145,7 +145,7 @@ struct Execution {
   void* parallel_context = nullptr;
 };
 
-// ---- Operations ------------------------------------------------------------------------------------------------------
+// ---- Operations -----------------------------------------------------------------------------------------------------
 
 namespace detail {
 
@@ -213,8 +213,7 @@ inline void rms_norm(const View& out, const View& inv_rms, const View& x, const 
   detail::require(detail::rms_norm(out, inv_rms, x, weight, bias, options, execution));
 }
 inline Status try_rms_norm(const View& out, const View& inv_rms, const View& x, const View& weight = {},
-                           const View& bias = {}, const RmsNormOptions& options = {},
-                           const Execution& execution = {}) {
+                           const View& bias = {}, const RmsNormOptions& options = {}, const Execution& execution = {}) {
   return detail::status(detail::rms_norm(out, inv_rms, x, weight, bias, options, execution));
 }
 

@@ -7,10 +7,7 @@
 namespace rmsnorm {
 
 // Formats the calling thread's message (printf rules, cut at the size of a fixed buffer) and returns `code`.
-#if defined(__GNUC__)
-[[gnu::format(printf, 2, 3)]]
-#endif
-rn_status fail(rn_status code, const char* format, ...);
+[[gnu::format(printf, 2, 3)]] rn_status fail(rn_status code, const char* format, ...);
 
 const char* last_error();
 

@@ -1,0 +1,123 @@
+// Element types by their definition: precision and exponent range. Rounding, decoding and encoding follow from these
+// alone and share no code with the library's conversions, which are tested against them.
+#ifndef RMSNORM_REFERENCE_FORMAT_H_
+#define RMSNORM_REFERENCE_FORMAT_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "reference/quad.h"
+#include "rmsnorm/rmsnorm.h"
+
+namespace rmsnorm::reference {
+
+struct Format {
+  int precision;     // significant bits of a normal number
+  int min_exponent;  // the smallest normal number is 2^min_exponent
+  int max_exponent;  // every finite number is below 2^(max_exponent + 1)
+  int bits;          // of storage
+};
+
+inline Format format_of(rn_type type) {
+  switch (type) {
+    case RN_F16:
+      return {11, -14, 15, 16};
+    case RN_BF16:
+      return {8, -126, 127, 16};
+    case RN_F64:
+      return {53, -1022, 1023, 64};
+    case RN_F32:
+      break;
+  }
+  return {24, -126, 127, 32};
+}
+
+// The distance between neighbours of type at |v|: one ulp. For numbers beyond the range, that of the last binade.
+inline Quad ulp_at(rn_type type, Quad v) {
+  const Format f = format_of(type);
+  int exponent = v == 0 ? f.min_exponent : exponent_of(v);
+  if (exponent < f.min_exponent) exponent = f.min_exponent;
+  if (exponent > f.max_exponent) exponent = f.max_exponent;
+  return power_of_two(exponent - f.precision + 1);
+}
+
+// The number of type that is nearest to v, ties to even; infinity from half an ulp above the largest finite one.
+inline double round_to(rn_type type, Quad v) {
+  if (v == 0 || !is_finite(v)) return static_cast<double>(v);
+  const Format f = format_of(type);
+  const Quad magnitude = absolute(v);
+  if (magnitude >= power_of_two(f.max_exponent + 1)) {
+    return sign_of(v) ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  }
+  const Quad ulp = ulp_at(type, magnitude);
+  const Quad count = magnitude / ulp;  // exact, below 2^precision
+  std::int64_t whole = static_cast<std::int64_t>(count);
+  const Quad rest = count - whole;
+  if (rest > 0.5 || (rest == 0.5 && whole % 2 != 0)) ++whole;
+  Quad rounded = whole * ulp;
+  if (rounded >= power_of_two(f.max_exponent + 1)) rounded = std::numeric_limits<double>::infinity();
+  return static_cast<double>(sign_of(v) ? -rounded : rounded);
+}
+
+// The value of stored bits: sign, exponent field, fraction.
+inline double decode(rn_type type, std::uint64_t stored) {
+  const Format f = format_of(type);
+  const int fraction_bits = f.precision - 1;
+  const std::uint64_t fraction = stored & ((std::uint64_t{1} << fraction_bits) - 1);
+  const int field_limit = (1 << (f.bits - f.precision)) - 1;
+  const int field = static_cast<int>(stored >> fraction_bits) & field_limit;
+  const bool negative = (stored >> (f.bits - 1)) & 1;
+  double magnitude;
+  if (field == field_limit) {
+    magnitude = fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  } else {
+    const std::uint64_t whole = field == 0 ? fraction : fraction | std::uint64_t{1} << fraction_bits;
+    const int exponent = (field == 0 ? 1 : field) - 1 + f.min_exponent - fraction_bits;
+    magnitude = std::ldexp(static_cast<double>(whole), exponent);
+  }
+  return negative ? -magnitude : magnitude;
+}
+
+// The bits of a value that the type can hold; NaN becomes one quiet pattern.
+inline std::uint64_t encode(rn_type type, double value) {
+  const Format f = format_of(type);
+  const int fraction_bits = f.precision - 1;
+  const std::uint64_t infinity = ((std::uint64_t{1} << (f.bits - f.precision)) - 1) << fraction_bits;
+  if (is_nan(value)) return infinity | std::uint64_t{1} << (fraction_bits - 1);
+  const std::uint64_t sign = static_cast<std::uint64_t>(sign_of(value)) << (f.bits - 1);
+  const Quad magnitude = absolute(value);
+  if (!is_finite(value)) return sign | infinity;
+  if (magnitude == 0) return sign;
+  const std::uint64_t whole = static_cast<std::uint64_t>(magnitude / ulp_at(type, magnitude));
+  const int exponent = exponent_of(magnitude);
+  if (exponent < f.min_exponent) return sign | whole;
+  const std::uint64_t field = static_cast<std::uint64_t>(exponent - f.min_exponent + 1);
+  return sign | field << fraction_bits | (whole & ((std::uint64_t{1} << fraction_bits) - 1));
+}
+
+// Element `index` of an array, as a double, and back (rounding to the type).
+inline double load(rn_type type, const void* data, std::int64_t index) {
+  const std::size_t bytes = static_cast<std::size_t>(format_of(type).bits / 8);
+  std::uint64_t stored = 0;  // little endian: the low bytes
+  std::memcpy(&stored, static_cast<const char*>(data) + index * static_cast<std::int64_t>(bytes), bytes);
+  if (type == RN_F64) return std::bit_cast<double>(stored);
+  if (type == RN_F32) return static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(stored)));
+  return decode(type, stored);
+}
+
+inline void store(rn_type type, void* data, std::int64_t index, Quad value) {
+  const std::size_t bytes = static_cast<std::size_t>(format_of(type).bits / 8);
+  std::uint64_t stored;
+  if (type == RN_F64) {
+    stored = std::bit_cast<std::uint64_t>(static_cast<double>(value));
+  } else if (type == RN_F32) {
+    stored = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  } else {
+    stored = encode(type, round_to(type, value));
+  }
+  std::memcpy(static_cast<char*>(data) + index * static_cast<std::int64_t>(bytes), &stored, bytes);
+}
+
+}  // namespace rmsnorm::reference
+
+#endif  // RMSNORM_REFERENCE_FORMAT_H_

@@ -1,0 +1,46 @@
+// The arithmetic that judges: 113 bits and 15 bits of exponent. It counts tenths of an ulp of an f64; squares of f64
+// values neither overflow nor underflow in it, so the references need no scaling and stay as short as their formulas.
+#ifndef RMSNORM_REFERENCE_QUAD_H_
+#define RMSNORM_REFERENCE_QUAD_H_
+
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+namespace rmsnorm::reference {
+
+#if LDBL_MANT_DIG == 113
+using Quad = long double;
+#else
+__extension__ typedef __float128 Quad;
+#endif
+__extension__ typedef unsigned __int128 QuadBits;
+
+// 2^n, for normal n of the type.
+inline Quad power_of_two(int n) { return std::bit_cast<Quad>(static_cast<QuadBits>(n + 16383) << 112); }
+
+// floor(log2 |v|) for finite v other than 0. (Products of two f64 never come near Quad's subnormals.)
+inline int exponent_of(Quad v) { return static_cast<int>(std::bit_cast<QuadBits>(v) >> 112 & 0x7fff) - 16383; }
+
+inline bool is_nan(Quad v) { return v != v; }
+inline bool is_finite(Quad v) { return v - v == 0; }
+inline Quad absolute(Quad v) { return v < 0 ? -v : v; }
+inline bool sign_of(Quad v) { return (std::bit_cast<QuadBits>(v) >> 127) != 0; }
+
+inline double square_root(double v) { return std::sqrt(v); }
+
+// Two Newton steps double f64's 53 bits twice.
+inline Quad square_root(Quad v) {
+  if (v < 0) return std::numeric_limits<double>::quiet_NaN();
+  if (v == 0 || !is_finite(v)) return v;
+  const int half = exponent_of(v) >> 1;
+  const Quad mantissa = v * power_of_two(-2 * half);  // 1 <= mantissa < 4
+  Quad root = std::sqrt(static_cast<double>(mantissa));
+  for (int step = 0; step < 2; ++step) root = (root + mantissa / root) / 2;
+  return root * power_of_two(half);
+}
+
+}  // namespace rmsnorm::reference
+
+#endif  // RMSNORM_REFERENCE_QUAD_H_

@@ -1,0 +1,160 @@
+# The stages of `./dev test`. Each runs in a subshell that stops at its first error, records how many tests passed, failed
+# and were skipped, and leaves the others to run.
+
+results=build/test-results # one line for each suite: stage, passed, failed, skipped
+current_stage=
+
+begin_stages() {
+  mkdir -p build
+  : >"$results"
+  : >"$results.times"
+  tests_started=$SECONDS
+}
+
+stage() { # stage NAME COMMAND..
+  local started=$SECONDS status=0
+  current_stage=$1
+  shift
+  printf '\n== %s\n' "$current_stage"
+  set +e
+  (
+    set -e
+    "$@"
+  )
+  status=$?
+  set -e
+  # A stage that broke before any test could fail counts as a failure of its own.
+  if [ $status -ne 0 ] && ! awk -v s="$current_stage" '$1 == s && $3 > 0 { found = 1 } END { exit !found }' "$results"; then
+    record 0 1 0
+  fi
+  echo "$current_stage $((SECONDS - started))" >>"$results.times"
+}
+
+record() { echo "$current_stage $1 $2 $3" >>"$results"; }
+
+skip() { # skip REASON: counted, and said
+  echo "skipped: $1"
+  record 0 0 1
+}
+
+check() { # check TEXT COMMAND..: one test
+  local text=$1
+  shift
+  if "$@"; then
+    echo "passed: $text"
+    record 1 0 0
+  else
+    echo "failed: $text"
+    record 0 1 0
+  fi
+}
+
+end_stages() {
+  local name seconds passed failed skipped
+  printf '\n%-10s %7s %7s %8s %8s\n' stage passed failed skipped seconds
+  while read -r name seconds; do
+    read -r passed failed skipped < <(awk -v s="$name" '$1 == s { p += $2; f += $3; k += $4 }
+      END { print p + 0, f + 0, k + 0 }' "$results")
+    printf '%-10s %7d %7d %8d %8d\n' "$name" "$passed" "$failed" "$skipped" "$seconds"
+  done <"$results.times"
+  read -r passed failed skipped < <(awk '{ p += $2; f += $3; k += $4 } END { print p + 0, f + 0, k + 0 }' "$results")
+  printf '%-10s %7d %7d %8d %8d\n\n' all "$passed" "$failed" "$skipped" $((SECONDS - tests_started))
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ "$passed" != 0 ]
+}
+
+# run_ctest PRESET [CTEST ARGUMENTS]: runs the tests and records what ctest's own report counts.
+run_ctest() {
+  local preset=$1 report=$PWD/build/$1-tests.xml status=0
+  shift
+  rm -f "$report"
+  ctest --preset "$preset" -j "$jobs" --output-junit "$report" "$@" || status=$?
+  local total failed skipped disabled
+  total=$(junit_count tests "$report")
+  failed=$(junit_count failures "$report")
+  skipped=$(junit_count skipped "$report")
+  disabled=$(junit_count disabled "$report")
+  record $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
+  return $status
+}
+
+junit_count() { # junit_count ATTRIBUTE FILE
+  sed -n "0,/<testsuite/d;s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" "$2" | head -n 1
+}
+
+source_files() { git ls-files '*.h' '*.hpp' '*.c' '*.cc'; }
+
+stage_format() {
+  check "clang-format changes no file" bash -c 'xargs clang-format-14 --dry-run --Werror' < <(source_files)
+}
+
+stage_release() {
+  configure release -DRMSNORM_TESTS=ON -DRMSNORM_BENCH=ON
+  build release
+  run_ctest release
+}
+
+# One hash for each target; the same from both compilers and for every number of threads.
+stage_bits() {
+  configure clang -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF
+  build clang rmsnorm
+  local expected compiler threads
+  expected=$(bits_of build/release/rmsnorm 1 | sort -u)
+  check "one hash for every target: $expected" [ "$(wc -l <<<"$expected")" = 1 ]
+  for compiler in release clang; do
+    for threads in 1 2 3 4; do
+      check "same bits: $compiler build, $threads threads" \
+        [ "$(bits_of "build/$compiler/rmsnorm" "$threads" | sort -u)" = "$expected" ]
+    done
+  done
+}
+
+bits_of() { # bits_of PROGRAM THREADS: the hash of each target
+  "$1" check --bits --threads "$2" | awk '{ print $NF }'
+}
+
+stage_aarch64() {
+  if ! fetch_arm64_libraries; then
+    skip "this system's package sources have no arm64 libraries, so AArch64 is not tried"
+    return 0
+  fi
+  configure aarch64 -DRMSNORM_BENCH=OFF
+  build aarch64
+  run_ctest aarch64 -L smoke
+  local here there
+  here=$(bits_of build/release/rmsnorm 1 | sort -u)
+  there=$(qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/rmsnorm check --bits --threads 1 | awk '{ print $NF }' | sort -u)
+  check "same bits on AArch64" [ "$here" = "$there" ]
+}
+
+stage_asan() {
+  configure asan -DRMSNORM_BENCH=OFF
+  build asan
+  run_ctest asan -L smoke
+}
+
+stage_tsan() {
+  configure tsan -DRMSNORM_BENCH=OFF
+  build tsan
+  run_ctest tsan -L threads
+}
+
+build_fuzzers() {
+  configure fuzz -DRMSNORM_TOOLS=OFF -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
+  build fuzz
+}
+
+run_fuzzers() { # run_fuzzers SECONDS: each for that long; a finding is kept in build/fuzz
+  local program name
+  for program in build/fuzz/test/fuzz/*_fuzzer; do
+    name=$(basename "$program")
+    mkdir -p "build/fuzz/corpus/$name"
+    check "$name for $1 s" "$program" -max_total_time="$1" -print_final_stats=0 -verbosity=0 \
+      -artifact_prefix="build/fuzz/$name-" "build/fuzz/corpus/$name" "test/fuzz/corpus/$name"
+  done
+}
+
+stage_fuzz() {
+  build_fuzzers
+  run_fuzzers "$fuzz_seconds_in_test"
+}

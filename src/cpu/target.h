@@ -29,6 +29,9 @@ struct RowScale {
   bool wide;  // the second pass runs in f64
 };
 
+// Sums a row in the given mode, by whatever threads.
+using SegmentSum = Moments (*)(void* data, SumMode mode, double centre);
+
 struct Target {
   const char* name;
   const char* family;  // the name that also chooses this one when no exact match is supported
@@ -38,9 +41,10 @@ struct Target {
   // Normalises rows begin .. end-1.
   void (*rows)(const NormCall& call, int64_t begin, int64_t end);
 
-  // The pieces of one long row, for threads that share it: the sums of one segment, and the second pass over columns
-  // begin .. end-1 (multiples of kSegmentUnit, or cols).
+  // The pieces of one long row, for threads that share it: the sums of one segment; the row's scale, given something that
+  // sums the whole row; and the second pass over columns begin .. end-1 (begin a multiple of kChunk).
   Moments (*segment_sums)(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre);
+  RowScale (*scale)(const NormCall& call, SegmentSum sum, void* data);
   void (*apply)(const NormCall& call, int64_t row, int64_t begin, int64_t end, const RowScale& scale);
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.

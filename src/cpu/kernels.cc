@@ -1,0 +1,196 @@
+// The kernels of one target. Compiled once for each, with RMSNORM_TARGET and the target's flags (RmsnormTargets.cmake).
+#include "cpu/apply-inl.h"
+#include "cpu/layer_norm-inl.h"
+#include "cpu/moments-inl.h"
+#include "cpu/rms_norm-inl.h"
+#include "cpu/row-inl.h"
+#include "cpu/simd.h"
+#include "cpu/target.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+namespace {
+
+template <bool kFastSum, Norm kNorm, class Sum>
+inline RowScale row_scale(const NormCall& call, const Sum& sum) {
+  if constexpr (kNorm == Norm::kRms) return rms_scale<kFastSum>(call, sum);
+  if constexpr (kNorm == Norm::kLayer) return layer_scale(call, sum);
+  return center_scale(call, sum);
+}
+
+void store_statistics(const Row& row, const RowScale& scale) {
+  if (row.mean != nullptr) *reinterpret_cast<float*>(row.mean) = static_cast<float>(scale.mean);
+  if (row.inv != nullptr) *reinterpret_cast<float*>(row.inv) = static_cast<float>(scale.inv);
+}
+
+// The second pass in f64: rows at the ends of the range, `exact`, and centring.
+template <class X, class O, class Source>
+[[gnu::noinline]] void apply_wide(const NormCall& call, const Row& row, const Source& source, const RowScale& scale,
+                                  int64_t begin, int64_t end) {
+  apply_row<X, O, false, Style::kWide>(call, row, source, scale, begin, end, call.stream);
+}
+
+// One combination of types and options.
+template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Source>
+struct Kernel {
+  static void apply(const NormCall& call, const Row& row, const Source& source, const RowScale& scale, int64_t begin,
+                    int64_t end) {
+    if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
+      apply_wide<X, O>(call, row, source, scale, begin, end);
+    } else {
+      apply_row<X, O, kSplit, kStyle>(call, row, source, scale, begin, end, call.stream);
+    }
+  }
+
+  static void rows(const NormCall& call, int64_t begin, int64_t end) {
+    const int64_t columns = call.partial;
+    const int64_t segment = segment_columns(columns);
+    Cursor cursor(call, begin);
+    for (int64_t r = begin; r < end; ++r, cursor.advance()) {
+      const Row row = cursor.row();
+      const Source source(call, row);
+      const auto sum = [&](SumMode mode, double centre) __attribute__((always_inline)) {
+        Moments total = {0, 0};
+        for (int64_t i = 0; i < columns; i += segment) {
+          const int64_t stop = columns - i < segment ? columns : i + segment;
+          const Moments part = segment_moments<kNorm != Norm::kRms>(source, i, stop, mode, centre);
+          total.sum += part.sum;
+          total.square += part.square;
+        }
+        return total;
+      };
+      const RowScale scale = row_scale<Source::kFastSum, kNorm>(call, sum);
+      store_statistics(row, scale);
+      apply(call, row, source, scale, 0, call.cols);
+    }
+    if (call.stream) fence();
+  }
+
+  static Moments segment_sums(const NormCall& call, int64_t index, int64_t segment, SumMode mode, double centre) {
+    const int64_t width = segment_columns(call.partial);
+    const int64_t begin = segment * width;
+    const int64_t end = call.partial - begin < width ? call.partial : begin + width;
+    const Source source(call, Cursor(call, index).row());
+    return segment_moments<kNorm != Norm::kRms>(source, begin, end, mode, centre);
+  }
+
+  static void part(const NormCall& call, int64_t index, int64_t begin, int64_t end, const RowScale& scale) {
+    const Row row = Cursor(call, index).row();
+    apply(call, row, Source(call, row), scale, begin, end);
+    if (call.stream) fence();
+  }
+
+  static RowScale scale(const NormCall& call, SegmentSum sum, void* data) {
+    return row_scale<Source::kFastSum, kNorm>(
+        call, [&](SumMode mode, double centre) { return sum(data, mode, centre); });
+  }
+};
+
+// Names the functions of a Kernel without naming its type.
+struct Entry {
+  void (*rows)(const NormCall&, int64_t, int64_t);
+  Moments (*segment_sums)(const NormCall&, int64_t, int64_t, SumMode, double);
+  void (*part)(const NormCall&, int64_t, int64_t, int64_t, const RowScale&);
+  RowScale (*scale)(const NormCall&, SegmentSum, void*);
+};
+template <class K>
+constexpr Entry kEntry = {K::rows, K::segment_sums, K::part, K::scale};
+
+// From run-time values to one Kernel, a parameter at a time.
+template <class X, class O, bool kSplit, class Source>
+Entry find_style(const NormCall& call) {
+  switch (call.norm) {
+    case Norm::kCenter:
+      return kEntry<Kernel<X, O, false, Norm::kCenter, Style::kWide, Source>>;
+    case Norm::kLayer:
+      return kEntry<Kernel<X, O, kSplit, Norm::kLayer, Style::kCentredScale, Source>>;
+    default:
+      if (call.rounding == RN_ROUND_BEFORE_WEIGHT && X::kNarrow) {
+        return kEntry<Kernel<X, O, kSplit, Norm::kRms, Style::kRoundedScale, Source>>;
+      }
+      return kEntry<Kernel<X, O, kSplit, Norm::kRms, Style::kScale, Source>>;
+  }
+}
+
+template <class X, class O, bool kSplit>
+Entry find_source(const NormCall& call) {
+  return call.add ? find_style<X, O, kSplit, SumSource<X>>(call) : find_style<X, O, kSplit, PlainSource<X>>(call);
+}
+
+// Split order pays where every operand of the second pass is bf16.
+bool all_bf16(const NormCall& call) {
+  const Operand* const operands[] = {&call.residual, &call.residual_out, &call.weight, &call.bias};
+  for (const Operand* operand : operands) {
+    if (operand->base != nullptr && operand->type != RN_BF16) return false;
+  }
+  return true;
+}
+
+Entry find(const NormCall& call) {
+  switch (call.x.type) {
+    case RN_F16:
+      return call.out.type == RN_F16 ? find_source<F16, F16, false>(call) : find_source<F16, F32, false>(call);
+    case RN_BF16:
+      if (call.out.type == RN_F32) return find_source<BF16, F32, false>(call);
+      if constexpr (kPreferSplit) {
+        if (all_bf16(call)) return find_source<BF16, BF16, true>(call);
+      }
+      return find_source<BF16, BF16, false>(call);
+    default:
+      if (call.out.type == RN_F16) return find_source<F32, F16, false>(call);
+      if (call.out.type == RN_BF16) return find_source<F32, BF16, false>(call);
+      return find_source<F32, F32, false>(call);
+  }
+}
+
+void rows(const NormCall& call, int64_t begin, int64_t end) { find(call).rows(call, begin, end); }
+Moments segment_sums(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre) {
+  return find(call).segment_sums(call, row, segment, mode, centre);
+}
+RowScale scale(const NormCall& call, SegmentSum sum, void* data) { return find(call).scale(call, sum, data); }
+void apply(const NormCall& call, int64_t row, int64_t begin, int64_t end, const RowScale& scale) {
+  const Row at = Cursor(call, row).row();
+  if (begin == 0) store_statistics(at, scale);
+  find(call).part(call, row, begin, end, scale);
+}
+
+template <class T>
+void widen_all(float* out, const uint16_t* in, int64_t n) {
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) F32::store<false>(out + i, T::template load<false>(in + i), false);
+  if (i < n) store_part<F32, false>(out + i, load_part<T, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
+}
+template <class T>
+void narrow_all(uint16_t* out, const float* in, int64_t n) {
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) T::template store<false>(out + i, F32::load<false>(in + i), false);
+  if (i < n) store_part<T, false>(out + i, load_part<F32, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
+}
+void widen_array(float* out, const uint16_t* in, rn_type type, int64_t n) {
+  type == RN_F16 ? widen_all<F16>(out, in, n) : widen_all<BF16>(out, in, n);
+}
+void narrow_array(uint16_t* out, const float* in, rn_type type, int64_t n) {
+  type == RN_F16 ? narrow_all<F16>(out, in, n) : narrow_all<BF16>(out, in, n);
+}
+
+// Two cache lines a turn: enough to keep the write-combining buffers full.
+void stream_copy(void* out, const void* in, size_t bytes) {
+  auto* to = static_cast<float*>(out);
+  const auto* from = static_cast<const float*>(in);
+  const size_t floats = bytes / sizeof(float);
+  size_t i = 0;
+  if (reinterpret_cast<uintptr_t>(to) % kVectorBytes == 0) {
+    for (; i + kPair <= floats; i += kPair) F32::store<false>(to + i, F32::load<false>(from + i), true);
+    fence();
+  }
+  memcpy(to + i, from + i, bytes - i * sizeof(float));
+}
+
+}  // namespace
+
+#define RMSNORM_TEXT_(x) #x
+#define RMSNORM_TEXT(x) RMSNORM_TEXT_(x)
+extern const Target kTarget;
+const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET), kFamily, kDescription, supported, rows,  segment_sums, scale,
+                        apply,       widen_array,  narrow_array, stream_copy};
+
+}  // namespace rmsnorm::RMSNORM_TARGET

@@ -1,0 +1,46 @@
+// LayerNorm and centring: from a row's sums to its mean and scale. The passes are in moments-inl.h and apply-inl.h.
+#ifndef RMSNORM_CPU_LAYER_NORM_INL_H_
+#define RMSNORM_CPU_LAYER_NORM_INL_H_
+
+#include "core/call.h"
+#include "cpu/rms_norm-inl.h"
+#include "cpu/target.h"
+#include "cpu/thresholds.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+struct MeanAndVariance {
+  double mean;
+  double variance;
+};
+
+// sum(mode, centre) gives the row's Moments. One pass serves while the mean is not large beside the deviation: squares of
+// f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the corrected two-pass algorithm.
+template <class Sum>
+inline MeanAndVariance mean_and_variance(const NormCall& call, const Sum& sum) {
+  const double d = static_cast<double>(call.cols);
+  const Moments raw = sum(SumMode::kWide, 0.0);
+  const double mean = raw.sum / d;
+  const double variance = raw.square / d - mean * mean;
+  if (mean * mean <= kOffsetLimit * variance) return {mean, variance};
+  const Moments centred = sum(SumMode::kCentre, mean);
+  const double correction = centred.sum / d;
+  const double corrected = centred.square / d - correction * correction;
+  return {mean + correction, corrected < 0 ? 0 : corrected};
+}
+
+template <class Sum>
+inline RowScale layer_scale(const NormCall& call, const Sum& sum) {
+  const MeanAndVariance row = mean_and_variance(call, sum);
+  const double inv = 1 / __builtin_sqrt(row.variance + call.epsilon);
+  return {row.mean, inv, needs_wide_pass(call, inv)};
+}
+
+template <class Sum>
+inline RowScale center_scale(const NormCall& call, const Sum& sum) {
+  return {mean_and_variance(call, sum).mean, 1, true};
+}
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_LAYER_NORM_INL_H_

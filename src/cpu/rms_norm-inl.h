@@ -1,0 +1,42 @@
+// RMSNorm: from the sum of squares to a row's scale. The passes are in moments-inl.h and apply-inl.h.
+#ifndef RMSNORM_CPU_RMS_NORM_INL_H_
+#define RMSNORM_CPU_RMS_NORM_INL_H_
+
+#include "core/call.h"
+#include "cpu/target.h"
+#include "cpu/thresholds.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+// Whether a row may be summed in f32 lanes: its elements are exact in 16 bits, and so is what is wanted of it.
+inline bool fast_sum_allowed(const NormCall& call) {
+  const bool narrow_row = !call.add || (call.residual_out.type == call.x.type && !call.unrounded_sum);
+  return narrow_row && call.out.type != RN_F32 && call.rounding != RN_ROUND_EXACT;
+}
+
+inline bool needs_wide_pass(const NormCall& call, double inv) {
+  return call.rounding == RN_ROUND_EXACT || !(inv >= kInvFloor && inv <= kInvCeiling);
+}
+
+// sum(mode, centre) gives the row's Moments over its first call.partial columns.
+template <bool kFastSum, class Sum>
+inline RowScale rms_scale(const NormCall& call, const Sum& sum) {
+  double square = 0;
+  bool found = false;
+  if constexpr (kFastSum) {
+    if (fast_sum_allowed(call)) {
+      square = sum(SumMode::kFast, 0.0).square;
+      const int64_t chunks = (call.partial + kChunk - 1) / kChunk;
+      found = square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
+    }
+  }
+  if (!found) square = sum(SumMode::kWide, 0.0).square;
+  const double mean_square = square / static_cast<double>(call.partial);
+  const double inv = call.epsilon_outside ? 1 / (__builtin_sqrt(mean_square) + call.epsilon)
+                                          : 1 / __builtin_sqrt(mean_square + call.epsilon);
+  return {0, inv, needs_wide_pass(call, inv)};
+}
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_RMS_NORM_INL_H_

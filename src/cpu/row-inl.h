@@ -1,0 +1,161 @@
+// Rows: where they lie, and what a pass reads as the row's elements.
+#ifndef RMSNORM_CPU_ROW_INL_H_
+#define RMSNORM_CPU_ROW_INL_H_
+
+#include "core/call.h"
+#include "cpu/simd.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+// The addresses of one row in every operand; null where absent.
+struct Row {
+  char *out, *residual_out, *mean, *inv, *x, *residual, *weight, *bias;
+};
+
+// Walks over rows in order, without a division per row.
+class Cursor {
+ public:
+  Cursor(const NormCall& call, int64_t row) : call_(call) {
+    const Operand* operands[] = {&call.out, &call.residual_out, &call.mean,   &call.inv,
+                                 &call.x,   &call.residual,     &call.weight, &call.bias};
+    for (int k = 0; k < kOperands; ++k) {
+      operand_[k] = operands[k];
+      at_[k] = operands[k]->base;
+    }
+    for (int axis = call.leading - 1; axis >= 0; --axis) {
+      index_[axis] = row % call.shape[axis];
+      row /= call.shape[axis];
+      move(axis, index_[axis]);
+    }
+  }
+
+  Row row() const { return {at_[0], at_[1], at_[2], at_[3], at_[4], at_[5], at_[6], at_[7]}; }
+
+  void advance() {
+    for (int axis = call_.leading - 1; axis >= 0; --axis) {
+      move(axis, 1);
+      if (++index_[axis] < call_.shape[axis]) return;
+      move(axis, -index_[axis]);
+      index_[axis] = 0;
+    }
+  }
+
+ private:
+  static constexpr int kOperands = 8;
+
+  void move(int axis, int64_t steps) {
+    for (int k = 0; k < kOperands; ++k) {
+      if (at_[k] != nullptr) at_[k] += operand_[k]->strides[axis] * steps;
+    }
+  }
+
+  const NormCall& call_;
+  const Operand* operand_[kOperands];
+  char* at_[kOperands];
+  int64_t index_[kMaxLeading];
+};
+
+// The row as it stands in x.
+template <class X>
+struct PlainSource {
+  static constexpr bool kFastSum = X::kNarrow;
+  static constexpr bool kSplitSum = X::kType == RN_BF16;
+  const typename X::Storage* x;
+
+  PlainSource(const NormCall&, const Row& row) : x(reinterpret_cast<const typename X::Storage*>(row.x)) {}
+
+  template <bool Split>
+  Pair load(int64_t i) const {
+    return X::template load<Split>(x + i);
+  }
+  template <bool Split>
+  Pair load_part(int64_t i, int n) const {
+    return RMSNORM_TARGET::load_part<X, Split>(x + i, n);
+  }
+  Quad load_wide(int64_t i) const {
+    if constexpr (X::kType == RN_F32) {
+      constexpr int kHalf = kLanes / 2;
+      const float* p = x + i;
+      return {{RMSNORM_TARGET::load_wide(p), RMSNORM_TARGET::load_wide(p + kHalf),
+               RMSNORM_TARGET::load_wide(p + 2 * kHalf), RMSNORM_TARGET::load_wide(p + 3 * kHalf)}};
+    } else {
+      return widen(X::template load<false>(x + i));
+    }
+  }
+  bool residual_aligned(int64_t) const { return false; }
+  template <bool Split>
+  void store_residual(int64_t, Pair, bool) const {}
+  template <bool Split>
+  void store_residual_part(int64_t, Pair, int) const {}
+};
+
+// x + residual. `load` gives what the norm reads; store_residual writes what the caller keeps. The sum is formed again in
+// each pass, so that residual_out can be residual.
+template <class X>
+struct SumSource {
+  static constexpr bool kFastSum = X::kNarrow;
+  static constexpr bool kSplitSum = X::kType == RN_BF16;
+  const typename X::Storage* x;
+  Any residual;
+  char* residual_out;
+  bool residual_out_is_f32;
+  bool round;  // the norm reads the sum rounded to residual_out's type, which is X
+
+  SumSource(const NormCall& call, const Row& row)
+      : x(reinterpret_cast<const typename X::Storage*>(row.x)),
+        residual{row.residual, call.residual.type},
+        residual_out(row.residual_out),
+        residual_out_is_f32(call.residual_out.type == RN_F32),
+        round(!call.unrounded_sum && call.residual_out.type == X::kType) {}
+
+  template <bool Split>
+  Pair load(int64_t i) const {
+    return rounded(sum<Split>(i));
+  }
+  template <bool Split>
+  Pair load_part(int64_t i, int n) const {
+    return rounded(add(RMSNORM_TARGET::load_part<X, Split>(x + i, n), load_any_part<Split>(residual, i, n)));
+  }
+  Quad load_wide(int64_t i) const { return widen(load<false>(i)); }
+
+  // Whether residual_out may be streamed from column i on.
+  bool residual_aligned(int64_t i) const {
+    const int64_t bytes = i * (residual_out_is_f32 ? 4 : 2);
+    return reinterpret_cast<uintptr_t>(residual_out + bytes) % kVectorBytes == 0;
+  }
+
+  // v is what load(i) gave. An unrounded sum is rounded here.
+  template <bool Split>
+  void store_residual(int64_t i, Pair v, bool streamed) const {
+    if (residual_out_is_f32) {
+      store_f32<Split>(reinterpret_cast<float*>(residual_out) + i, v, streamed);
+    } else if constexpr (X::kNarrow) {
+      X::template store<Split>(reinterpret_cast<typename X::Storage*>(residual_out) + i, v, streamed);
+    }
+  }
+  template <bool Split>
+  void store_residual_part(int64_t i, Pair v, int n) const {
+    if (residual_out_is_f32) {
+      if constexpr (!Split) RMSNORM_TARGET::store_part<F32, Split>(reinterpret_cast<float*>(residual_out) + i, v, n);
+    } else if constexpr (X::kNarrow) {
+      RMSNORM_TARGET::store_part<X, Split>(reinterpret_cast<typename X::Storage*>(residual_out) + i, v, n);
+    }
+  }
+
+ private:
+  template <bool Split>
+  Pair sum(int64_t i) const {
+    return add(X::template load<Split>(x + i), load_any<Split>(residual, i));
+  }
+  Pair rounded(Pair v) const { return X::kNarrow && round ? X::round(v) : v; }
+
+  // Split order is chosen only where every operand is bf16, so f32 is never stored in it.
+  template <bool Split>
+  static void store_f32(float* p, Pair v, bool streamed) {
+    if constexpr (!Split) F32::store<false>(p, v, streamed);
+  }
+};
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_ROW_INL_H_

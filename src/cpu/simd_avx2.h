@@ -1,0 +1,112 @@
+// The vector vocabulary on AVX2 with FMA and F16C. See simd.h.
+#include <immintrin.h>
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+inline constexpr int kLanes = 8;
+using F = __m256;
+using D = __m256d;
+struct Pair {
+  F a, b;
+};
+
+inline F splat(float v) { return _mm256_set1_ps(v); }
+inline D splat(double v) { return _mm256_set1_pd(v); }
+inline F load(const float* p) { return _mm256_loadu_ps(p); }
+inline void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+inline void stream(float* p, F v) { _mm256_stream_ps(p, v); }
+inline D load_wide(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
+
+inline F add(F a, F b) { return _mm256_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+inline D add(D a, D b) { return _mm256_add_pd(a, b); }
+inline D sub(D a, D b) { return _mm256_sub_pd(a, b); }
+inline D mul(D a, D b) { return _mm256_mul_pd(a, b); }
+inline F add_exact_product(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+inline D add_exact_product(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
+
+inline D lower(F v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
+inline D upper(F v) { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
+inline F narrow(D lo, D hi) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(lo)), _mm256_cvtpd_ps(hi), 1);
+}
+
+inline double sum_lanes(D v) {
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+// bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
+inline F round_bf16(F v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const F nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+  const F kept = _mm256_blendv_ps(_mm256_castsi256_ps(sum), _mm256_castsi256_ps(quiet), nan);
+  return _mm256_and_ps(kept, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline F round_f16(F v) { return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
+
+inline Pair load_bf16(const uint16_t* p) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i lo = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(v));
+  const __m256i hi = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+}
+inline Pair load_bf16_split(const uint16_t* p) {
+  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)),
+          _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+inline Pair load_f16(const uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+
+inline void put(uint16_t* p, __m256i v, bool streamed) {
+  if (streamed) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(p), v);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+  }
+}
+inline void store_f16(uint16_t* p, Pair v, bool streamed) {
+  const __m128i lo = _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT);
+  const __m128i hi = _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT);
+  put(p, _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1), streamed);
+}
+inline void store_bf16_split(uint16_t* p, Pair v, bool streamed) {
+  const __m256i even = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.a)), 16);
+  put(p, _mm256_or_si256(even, _mm256_castps_si256(round_bf16(v.b))), streamed);
+}
+inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
+  const __m256i lo = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.a)), 16);
+  const __m256i hi = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.b)), 16);
+  put(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xd8), streamed);  // pack works per 128 bits
+}
+
+// 2 * kLanes values in memory order -> those at even places, those at odd places.
+inline Pair split(Pair v) {
+  const F even = _mm256_shuffle_ps(v.a, v.b, 0x88);
+  const F odd = _mm256_shuffle_ps(v.a, v.b, 0xdd);
+  const auto order = [](F f) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(f), 0xd8)); };
+  return {order(even), order(odd)};
+}
+
+inline constexpr bool kPreferSplit = true;
+// Orders streamed stores before whatever other threads are told next.
+inline void fence() { _mm_sfence(); }
+// Asks for the line at p, for reading.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline constexpr int kVectorBytes = 32;
+
+inline constexpr char kFamily[] = "avx2";
+inline constexpr char kDescription[] = "AVX2 with FMA and F16C";
+
+inline bool supported() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+}  // namespace rmsnorm::RMSNORM_TARGET

@@ -1,0 +1,136 @@
+// The vector vocabulary on AVX-512 (F, BW, DQ, VL; BF16 where the file is compiled with it). See simd.h.
+#include <immintrin.h>
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+inline constexpr int kLanes = 16;
+using F = __m512;
+using D = __m512d;
+struct Pair {
+  F a, b;
+};
+
+inline F splat(float v) { return _mm512_set1_ps(v); }
+inline D splat(double v) { return _mm512_set1_pd(v); }
+inline F load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+inline void stream(float* p, F v) { _mm512_stream_ps(p, v); }
+inline D load_wide(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
+
+inline F add(F a, F b) { return _mm512_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+inline D add(D a, D b) { return _mm512_add_pd(a, b); }
+inline D sub(D a, D b) { return _mm512_sub_pd(a, b); }
+inline D mul(D a, D b) { return _mm512_mul_pd(a, b); }
+inline F add_exact_product(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+inline D add_exact_product(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
+
+inline D lower(F v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
+inline D upper(F v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
+inline F narrow(D lo, D hi) {
+  return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(lo)), _mm512_cvtpd_ps(hi), 1);
+}
+
+inline double sum_lanes(D v) {
+  const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+// bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
+inline F round_bf16(F v) {
+  const __m512i bits = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i sum = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+  const __m512i kept = _mm512_mask_or_epi32(sum, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_castsi512_ps(_mm512_and_si512(kept, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+inline F round_f16(F v) { return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
+
+inline Pair load_bf16(const uint16_t* p) {
+  const __m512i v = _mm512_loadu_si512(p);
+  const __m512i lo = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v));
+  const __m512i hi = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(lo, 16)), _mm512_castsi512_ps(_mm512_slli_epi32(hi, 16))};
+}
+inline Pair load_bf16_split(const uint16_t* p) {
+  const __m512i v = _mm512_loadu_si512(p);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)),
+          _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+inline Pair load_f16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
+          _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16)))};
+}
+
+inline void put(uint16_t* p, __m512i v, bool streamed) {
+  if (streamed) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(p), v);
+  } else {
+    _mm512_storeu_si512(p, v);
+  }
+}
+inline void store_f16(uint16_t* p, Pair v, bool streamed) {
+  const __m256i lo = _mm512_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT);
+  const __m256i hi = _mm512_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT);
+  put(p, _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1), streamed);
+}
+inline void store_bf16_split(uint16_t* p, Pair v, bool streamed) {
+  const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.a)), 16);
+  put(p, _mm512_or_si512(even, _mm512_castps_si512(round_bf16(v.b))), streamed);
+}
+inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
+#if defined(__AVX512BF16__)
+  // The instruction flushes subnormals, which the contract keeps: they take the integer path.
+  const __mmask16 subnormal = _mm512_fpclass_ps_mask(v.a, 0x20) | _mm512_fpclass_ps_mask(v.b, 0x20);
+  if (__builtin_expect(subnormal == 0, 1)) {
+    const __m512bh packed = _mm512_cvtne2ps_pbh(v.b, v.a);
+    __m512i bits;
+    static_assert(sizeof bits == sizeof packed);
+    __builtin_memcpy(&bits, &packed, sizeof bits);
+    put(p, bits, streamed);
+    return;
+  }
+#endif
+  const __m256i lo = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.a)), 16));
+  const __m256i hi = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.b)), 16));
+  put(p, _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1), streamed);
+}
+
+// 2 * kLanes values in memory order -> those at even places, those at odd places; and back.
+inline Pair split(Pair v) {
+  const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  return {_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
+}
+
+#if defined(__AVX512BF16__)
+inline constexpr bool kPreferSplit = false;  // natural order is cheaper to store with the native conversion
+#else
+inline constexpr bool kPreferSplit = true;
+#endif
+// Orders streamed stores before whatever other threads are told next.
+inline void fence() { _mm_sfence(); }
+// Asks for the line at p, for reading.
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline constexpr int kVectorBytes = 64;
+
+inline constexpr char kFamily[] = "avx512";
+#if defined(__AVX512BF16__)
+inline constexpr char kDescription[] = "AVX-512 F, BW, DQ, VL and BF16";
+#else
+inline constexpr char kDescription[] = "AVX-512 F, BW, DQ, VL";
+#endif
+
+inline bool supported() {
+#if defined(__AVX512BF16__)
+  if (!__builtin_cpu_supports("avx512bf16")) return false;
+#endif
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("fma");
+}
+
+}  // namespace rmsnorm::RMSNORM_TARGET

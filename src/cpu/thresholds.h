@@ -1,0 +1,60 @@
+// Every size at which the library changes its way of working. Those under "bits" fix the order of summation: changing one
+// changes results in the last place. The others change speed only; the measurement that set each is in lab/kernels/notes.md.
+#ifndef RMSNORM_CPU_THRESHOLDS_H_
+#define RMSNORM_CPU_THRESHOLDS_H_
+
+#include <stdint.h>
+
+namespace rmsnorm {
+
+// ---- bits ----
+
+// Virtual lanes of a sum: element i of a chunk belongs to lane i mod this (16-bit rows: in the order that Split gives).
+inline constexpr int kFastLanes = 64;  // f32 lanes, for squares of 16-bit elements
+inline constexpr int kWideLanes = 32;  // f64 lanes
+
+// Columns after which the lanes are folded into one f64. An f32 lane takes kChunk / kFastLanes = 32 additions, below the
+// 64 that would cost a 16-bit result its last hundredth of an ulp.
+inline constexpr int64_t kChunk = 2048;
+
+// Rows up to this width are one segment; wider ones are cut into at most kMaxSegments, whose sums are added in order, so
+// that threads can share the row.
+inline constexpr int64_t kOneSegment = 65536;
+inline constexpr int kMaxSegments = 64;
+
+// Where f32 lanes start. A product of bf16 elements below 2^-134 is not exact in f32; beside this floor it vanishes, with
+// fused multiply-add or without.
+inline constexpr float kLaneFloor = 0x1p-106f;
+// A 16-bit row is summed again in f64 if its f32 sum is below this for each chunk (then the floor might show), or not finite.
+inline constexpr double kFastSumFloor = 0x1p-79;
+
+// ... or above this, which only an infinity can reach.
+inline constexpr double kLargestSum = 0x1p500;
+
+// With inv outside [2^-100, 2^100] the second pass runs in f64, where nothing can overflow.
+inline constexpr double kInvFloor = 0x1p-100;
+inline constexpr double kInvCeiling = 0x1p100;
+
+// LayerNorm sums again around the mean where mean^2 exceeds this multiple of the variance.
+inline constexpr double kOffsetLimit = 0x1p10;
+
+inline constexpr int64_t segment_columns(int64_t cols) {
+  if (cols <= kOneSegment) return cols;
+  const int64_t even = (cols + kMaxSegments - 1) / kMaxSegments;
+  return (even + kChunk - 1) / kChunk * kChunk;
+}
+
+// ---- speed ----
+
+// Bytes read and written per piece of work below which another thread is not worth waking.
+inline constexpr int64_t kBytesPerThread = 256 << 10;
+
+// Outputs above this many bytes are written around the caches.
+inline constexpr int64_t kStreamBytes = 8 << 20;
+
+// Rows at least this wide may be shared by several threads.
+inline constexpr int64_t kSharedRowColumns = 131072;
+
+}  // namespace rmsnorm
+
+#endif  // RMSNORM_CPU_THRESHOLDS_H_

@@ -39,4 +39,11 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   rmsnorm_add_target(neon "" "#include <arm_neon.h>\nint main() { return vgetq_lane_s32(vdupq_n_s32(0), 0); }")
 endif()
 rmsnorm_add_target(scalar "" "int main() { return 0; }")
+# The list as C++ reads it: RMSNORM_TARGETS(DO) is DO(name) for each.
+set(list "")
+foreach(name IN LISTS RMSNORM_KERNEL_TARGETS)
+  string(APPEND list " DO(${name})")
+endforeach()
+file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/generated/cpu/target_list.h"
+     CONTENT "// Written by cmake/RmsnormTargets.cmake.\n#define RMSNORM_TARGETS(DO)${list}\n")
 message(STATUS "rmsnorm: targets ${RMSNORM_KERNEL_TARGETS}")

@@ -80,47 +80,51 @@ class Finish {
     return narrow(q);
   }
 
-  const Parameters& parameters_;
-  const RowScale& scale_;
+  Parameters parameters_;
+  RowScale scale_;
   bool round_first_;
   F inv_, mean_, correction_, offset_;
 };
 
-// Columns begin .. end-1 of one row. `streamed` allows stores around the caches; the first pairs are written in part so
-// that the rest is aligned for them.
+// Columns i .. i+n-1, fewer than a pair. Out of line and with arguments by value, so that the loop below keeps its own
+// copies in registers.
 template <class X, class O, bool kSplit, Style kStyle, class Source>
-inline void apply_row(const NormCall& call, const Row& row, const Source& source, const RowScale& scale, int64_t begin,
-                      int64_t end, bool streamed) {
+[[gnu::noinline]] void apply_part(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t i,
+                                  int n) {
   const Parameters parameters(call, row);
   const Finish<X, kStyle> finish(call, scale, parameters);
-  auto* out = reinterpret_cast<typename O::Storage*>(row.out);
-  const auto part = [&](int64_t i, int n) __attribute__((noinline)) {
-    const Pair zero = splat_pair(0);
-    const Pair v = source.template load_part<kSplit>(i, n);
-    const Pair w = parameters.weight.p != nullptr ? load_any_part<kSplit>(parameters.weight, i, n) : zero;
-    const Pair b = parameters.bias.p != nullptr ? load_any_part<kSplit>(parameters.bias, i, n) : zero;
-    source.template store_residual_part<kSplit>(i, v, n);
-    store_part<O, kSplit>(out + i, finish(v, w, b), n);
-  };
+  const Pair v = source.template load_part<kSplit>(i, n);
+  const Pair w = parameters.weight.p != nullptr ? load_any_part<kSplit>(parameters.weight, i, n) : splat_pair(0);
+  const Pair b = parameters.bias.p != nullptr ? load_any_part<kSplit>(parameters.bias, i, n) : splat_pair(0);
+  source.template store_residual_part<kSplit>(i, v, n);
+  store_part<O, kSplit>(reinterpret_cast<typename O::Storage*>(row.out) + i, finish(v, w, b), n);
+}
 
-  int64_t i = begin;
+// Columns begin .. end-1 of one row. `streamed` allows stores around the caches; the first columns are written apart so
+// that the rest is aligned for them.
+template <class X, class O, bool kSplit, Style kStyle, class Source>
+inline void apply_row(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t begin,
+                      int64_t end, bool streamed) {
+  auto* const out = reinterpret_cast<typename O::Storage*>(row.out);
   const auto misaligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes; };
+  int64_t i = begin;
   if (streamed && misaligned(out + i) != 0) {
     const int64_t head = static_cast<int64_t>((kVectorBytes - misaligned(out + i)) / sizeof *out);
     const int n = static_cast<int>(head < end - i ? head : end - i);
-    part(i, n);
+    apply_part<X, O, kSplit, kStyle>(call, row, source, scale, i, n);
     i += n;
   }
+  const Parameters parameters(call, row);
+  const Finish<X, kStyle> finish(call, scale, parameters);
   const bool residual_streamed = streamed && source.residual_aligned(i);
   for (; i + kPair <= end; i += kPair) {
-    const Pair zero = splat_pair(0);
     const Pair v = source.template load<kSplit>(i);
-    const Pair w = parameters.weight.p != nullptr ? load_any<kSplit>(parameters.weight, i) : zero;
-    const Pair b = parameters.bias.p != nullptr ? load_any<kSplit>(parameters.bias, i) : zero;
+    const Pair w = parameters.weight.p != nullptr ? load_any<kSplit>(parameters.weight, i) : splat_pair(0);
+    const Pair b = parameters.bias.p != nullptr ? load_any<kSplit>(parameters.bias, i) : splat_pair(0);
     source.template store_residual<kSplit>(i, v, residual_streamed);
     O::template store<kSplit>(out + i, finish(v, w, b), streamed);
   }
-  if (i < end) part(i, static_cast<int>(end - i));
+  if (i < end) apply_part<X, O, kSplit, kStyle>(call, row, source, scale, i, static_cast<int>(end - i));
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

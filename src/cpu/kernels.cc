@@ -24,7 +24,7 @@ void store_statistics(const Row& row, const RowScale& scale) {
 
 // The second pass in f64: rows at the ends of the range, `exact`, and centring.
 template <class X, class O, class Source>
-[[gnu::noinline]] void apply_wide(const NormCall& call, const Row& row, const Source& source, const RowScale& scale,
+[[gnu::noinline]] void apply_wide(const NormCall& call, const Row& row, Source source, const RowScale& scale,
                                   int64_t begin, int64_t end) {
   apply_row<X, O, false, Style::kWide>(call, row, source, scale, begin, end, call.stream);
 }
@@ -32,7 +32,7 @@ template <class X, class O, class Source>
 // One combination of types and options.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Source>
 struct Kernel {
-  static void apply(const NormCall& call, const Row& row, const Source& source, const RowScale& scale, int64_t begin,
+  static void apply(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t begin,
                     int64_t end) {
     if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
       apply_wide<X, O>(call, row, source, scale, begin, end);

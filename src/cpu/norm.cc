@@ -22,7 +22,6 @@ int64_t bytes_moved(const NormCall& call) {
 
 // Rows begin .. end-1 of any call.
 void run_rows(const NormCall& call, const Target& target, int64_t begin, int64_t end) {
-  const FloatingPointGuard guard;
   (call.x.type == RN_F64 ? f64_rows : target.rows)(call, begin, end);
 }
 
@@ -72,13 +71,11 @@ class SharedRow {
 
   static void sum_segment(void* data, int64_t segment) {
     auto& self = *static_cast<SharedRow*>(data);
-    const FloatingPointGuard guard;
     self.sums_[segment] = self.target_.segment_sums(self.call_, self.row_, segment, self.mode_, self.centre_);
   }
 
   static void apply(void* data, int64_t piece) {
     auto& self = *static_cast<SharedRow*>(data);
-    const FloatingPointGuard guard;
     const int64_t chunks = (self.call_.cols + kChunk - 1) / kChunk;
     const int64_t begin = chunks * piece / self.pieces_ * kChunk;
     const int64_t end = std::min(chunks * (piece + 1) / self.pieces_ * kChunk, self.call_.cols);

@@ -6,8 +6,8 @@
 
 #include "core/status.h"
 #include "cpu/target.h"
+#include "cpu/target_list.h"  // generated: RMSNORM_TARGETS(DO) is DO(name) for each target, best first
 
-// RMSNORM_TARGETS(DO) is DO(name) for each target, best first (RmsnormTargets.cmake).
 namespace rmsnorm {
 
 #define RMSNORM_DECLARE(name) \

@@ -18,7 +18,11 @@ function(rmsnorm_add_target name flags probe)
   add_library(rmsnorm_${name} OBJECT src/cpu/kernels.cc)
   target_include_directories(rmsnorm_${name} PRIVATE include src)
   target_compile_definitions(rmsnorm_${name} PRIVATE RMSNORM_TARGET=${name} RMSNORM_TARGET_IS_${upper})
-  target_compile_options(rmsnorm_${name} PRIVATE -ffp-contract=off -fno-math-errno ${flag_list})
+  target_compile_options(rmsnorm_${name} PRIVATE -ffp-contract=off -fno-math-errno -Wall -Wextra ${flag_list})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    # GCC 12 warns about its own intrinsics, which start from undefined registers.
+    target_compile_options(rmsnorm_${name} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
   set_target_properties(rmsnorm_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
                                                    VISIBILITY_INLINES_HIDDEN ON)
   set(RMSNORM_KERNEL_TARGETS ${RMSNORM_KERNEL_TARGETS} ${name} PARENT_SCOPE)

@@ -1,0 +1,187 @@
+// The C interface: arguments are gathered, checked and handed on; nothing is computed here.
+// The functions about targets are in src/cpu/table.cc.
+#include <algorithm>
+#include <cmath>
+
+#include "core/checks.h"
+#include "core/status.h"
+#include "core/views.h"
+#include "cpu/norm.h"
+#include "rmsnorm/rmsnorm.h"
+
+namespace rmsnorm {
+namespace {
+
+rn_status run(const NormArguments& arguments) {
+  NormCall call;
+  rn_execution execution;
+  const rn_status status = make_call(arguments, &call, &execution);
+  return status != RN_OK || call.rows == 0 ? status : run_norm(call, execution);
+}
+
+void set_options(const rn_rms_norm_options& options, NormArguments* arguments) {
+  arguments->epsilon = options.epsilon;
+  arguments->weight_offset = options.weight_offset;
+  arguments->epsilon_placement = as_int(options.epsilon_placement);
+  arguments->rounding = as_int(options.rounding);
+  arguments->partial = options.partial;
+}
+
+void set_options(const rn_layer_norm_options& options, NormArguments* arguments) {
+  arguments->epsilon = options.epsilon;
+  arguments->weight_offset = options.weight_offset;
+}
+
+// The options of the add forms: those of the norm, and which sum it reads.
+template <class Options>
+void set_add_options(const Options& options, NormArguments* arguments) {
+  set_options(options.norm, arguments);
+  arguments->norm_input = as_int(options.norm_input);
+}
+
+}  // namespace
+}  // namespace rmsnorm
+
+using rmsnorm::Norm;
+using rmsnorm::NormArguments;
+
+extern "C" {
+
+const char* rn_last_error(void) { return rmsnorm::last_error(); }
+
+const char* rn_version(void) { return RMSNORM_VERSION; }
+
+const char* rn_type_name(rn_type type) {
+  switch (rmsnorm::as_int(type)) {
+    case RN_F32:
+      return "f32";
+    case RN_F16:
+      return "f16";
+    case RN_BF16:
+      return "bf16";
+    case RN_F64:
+      return "f64";
+    default:
+      return nullptr;
+  }
+}
+
+size_t rn_type_size(rn_type type) {
+  switch (rmsnorm::as_int(type)) {
+    case RN_F32:
+      return 4;
+    case RN_F16:
+    case RN_BF16:
+      return 2;
+    case RN_F64:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+rn_view rn_matrix(void* data, rn_type type, int64_t rows, int64_t cols) {
+  const int64_t shape[] = {rows, cols};
+  return rn_tensor(data, type, 2, shape);
+}
+
+rn_view rn_vector(void* data, rn_type type, int64_t cols) { return rn_tensor(data, type, 1, &cols); }
+
+rn_view rn_tensor(void* data, rn_type type, int32_t rank, const int64_t* shape) {
+  rn_view view = {};
+  view.data = data;
+  view.type = type;
+  view.rank = rank;
+  if (rank < 1 || rank > RN_MAX_RANK) return view;
+  int64_t stride = 1;
+  for (int32_t axis = rank - 1; axis >= 0; --axis) {
+    view.shape[axis] = shape[axis];
+    view.strides[axis] = stride;
+    // Too large for any tensor: the operations refuse the shape or this stride, whichever they look at first.
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(shape[axis], 1), &stride)) stride = INT64_MAX;
+  }
+  return view;
+}
+
+rn_rms_norm_options rn_rms_norm_defaults(void) { return {1e-6, 0, RN_EPSILON_INSIDE, RN_ROUND_ONCE, 0}; }
+
+rn_layer_norm_options rn_layer_norm_defaults(void) { return {1e-5, 0}; }
+
+rn_add_rms_norm_options rn_add_rms_norm_defaults(void) { return {rn_rms_norm_defaults(), RN_NORM_ROUNDED_SUM}; }
+
+rn_add_layer_norm_options rn_add_layer_norm_defaults(void) { return {rn_layer_norm_defaults(), RN_NORM_ROUNDED_SUM}; }
+
+int64_t rn_partial_columns(int64_t cols, double fraction) {
+  if (cols < 1 || !(fraction > 0 && fraction <= 1)) return -1;
+  if (fraction == 1) return cols;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::floor(static_cast<double>(cols) * fraction)));
+}
+
+rn_status rn_rms_norm(const rn_view* out, const rn_view* inv_rms, const rn_view* x, const rn_view* weight,
+                      const rn_view* bias, const rn_rms_norm_options* options, const rn_execution* execution) {
+  NormArguments a = {.function = "rn_rms_norm", .norm = Norm::kRms, .add = false, .execution = execution};
+  a.out = out;
+  a.inv = inv_rms;
+  a.x = x;
+  a.weight = weight;
+  a.bias = bias;
+  rmsnorm::set_options(options != nullptr ? *options : rn_rms_norm_defaults(), &a);
+  return rmsnorm::run(a);
+}
+
+rn_status rn_layer_norm(const rn_view* out, const rn_view* mean, const rn_view* inv_std, const rn_view* x,
+                        const rn_view* weight, const rn_view* bias, const rn_layer_norm_options* options,
+                        const rn_execution* execution) {
+  NormArguments a = {.function = "rn_layer_norm", .norm = Norm::kLayer, .add = false, .execution = execution};
+  a.inv_name = "inv_std";
+  a.out = out;
+  a.mean = mean;
+  a.inv = inv_std;
+  a.x = x;
+  a.weight = weight;
+  a.bias = bias;
+  rmsnorm::set_options(options != nullptr ? *options : rn_layer_norm_defaults(), &a);
+  return rmsnorm::run(a);
+}
+
+rn_status rn_add_rms_norm(const rn_view* out, const rn_view* residual_out, const rn_view* inv_rms, const rn_view* x,
+                          const rn_view* residual, const rn_view* weight, const rn_view* bias,
+                          const rn_add_rms_norm_options* options, const rn_execution* execution) {
+  NormArguments a = {.function = "rn_add_rms_norm", .norm = Norm::kRms, .add = true, .execution = execution};
+  a.out = out;
+  a.residual_out = residual_out;
+  a.inv = inv_rms;
+  a.x = x;
+  a.residual = residual;
+  a.weight = weight;
+  a.bias = bias;
+  rmsnorm::set_add_options(options != nullptr ? *options : rn_add_rms_norm_defaults(), &a);
+  return rmsnorm::run(a);
+}
+
+rn_status rn_add_layer_norm(const rn_view* out, const rn_view* residual_out, const rn_view* mean,
+                            const rn_view* inv_std, const rn_view* x, const rn_view* residual, const rn_view* weight,
+                            const rn_view* bias, const rn_add_layer_norm_options* options,
+                            const rn_execution* execution) {
+  NormArguments a = {.function = "rn_add_layer_norm", .norm = Norm::kLayer, .add = true, .execution = execution};
+  a.inv_name = "inv_std";
+  a.out = out;
+  a.residual_out = residual_out;
+  a.mean = mean;
+  a.inv = inv_std;
+  a.x = x;
+  a.residual = residual;
+  a.weight = weight;
+  a.bias = bias;
+  rmsnorm::set_add_options(options != nullptr ? *options : rn_add_layer_norm_defaults(), &a);
+  return rmsnorm::run(a);
+}
+
+rn_status rn_center(const rn_view* out, const rn_view* x, const rn_execution* execution) {
+  NormArguments a = {.function = "rn_center", .norm = Norm::kCenter, .add = false, .execution = execution};
+  a.out = out;
+  a.x = x;
+  return rmsnorm::run(a);
+}
+
+}  // extern "C"

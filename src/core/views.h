@@ -1,0 +1,53 @@
+// One rn_view argument after another: each is checked for itself and against x, and becomes an operand in bytes.
+#ifndef RMSNORM_CORE_VIEWS_H_
+#define RMSNORM_CORE_VIEWS_H_
+
+#include <cstdint>
+
+#include "core/call.h"
+
+namespace rmsnorm {
+
+// How an operand's shape follows from x's.
+enum class Form : uint8_t {
+  kX,          // x itself: any shape
+  kSame,       // x's shape
+  kStatistic,  // one element a row: x's shape without the last axis, or [1]
+  kBroadcast,  // right-aligned against x's shape, sizes equal or 1, the last one equal: weight and bias
+};
+
+struct OperandRule {
+  const char* name;  // as the header spells the argument
+  Form form;
+  bool output;
+  uint32_t types;  // a bit (1 << rn_type) for each type it may have
+};
+
+inline constexpr int64_t kMaxCols = int64_t{1} << 31;
+inline constexpr int64_t kMaxRows = int64_t{1} << 40;
+inline constexpr int64_t kMaxSpan = int64_t{1}
+                                    << 60;  // bytes from a tensor's first to its last; sums of spans cannot overflow
+
+// Enumerations come from C callers and may hold any number; as an int they can be looked at without undefined behaviour.
+template <class Enum>
+int as_int(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number;
+  __builtin_memcpy(&number, &value, sizeof number);
+  return number;
+}
+
+// Takes x in: sets leading, shape, rows, cols and x of `call`. Leading axes are those of the view, not yet collapsed.
+rn_status take_x(const char* function, const OperandRule& rule, const rn_view* view, NormCall* call);
+
+// Takes any other operand in, after x. A null view sets a null base.
+rn_status take_operand(const char* function, const OperandRule& rule, const rn_view* view, const rn_view& x,
+                       const NormCall& call, Operand* operand);
+
+// Drops leading axes of size 1, orders the others by out's stride, and merges neighbours that every operand steps
+// through evenly: what is dense in memory becomes one axis.
+void collapse(NormCall* call);
+
+}  // namespace rmsnorm
+
+#endif  // RMSNORM_CORE_VIEWS_H_

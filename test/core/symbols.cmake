@@ -1,0 +1,31 @@
+# cmake -DNM=.. -DLIBRARY=.. -DLIST=.. -DHEADER=.. -P symbols.cmake: the shared library exports the names in LIST, all of
+# them and no other, and the header declares the same.
+file(STRINGS "${LIST}" wanted)
+
+execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n]+" lines "${text}")
+set(exported "")
+foreach(line IN LISTS lines)
+  string(REGEX REPLACE "^.* " "" symbol "${line}")
+  list(APPEND exported "${symbol}")
+endforeach()
+list(SORT exported)
+
+file(READ "${HEADER}" text)
+string(REGEX MATCHALL "RMSNORM_API [a-z0-9_ ]+[ *]rn_[a-z0-9_]+\\(" declarations "${text}")
+set(declared "")
+foreach(declaration IN LISTS declarations)
+  string(REGEX MATCH "(rn_[a-z0-9_]+)\\($" ignored "${declaration}")
+  list(APPEND declared "${CMAKE_MATCH_1}")
+endforeach()
+list(SORT declared)
+
+foreach(kind exported declared)
+  if(NOT "${${kind}}" STREQUAL "${wanted}")
+    set(missing ${wanted})
+    set(surplus ${${kind}})
+    list(REMOVE_ITEM missing ${${kind}} "")
+    list(REMOVE_ITEM surplus ${wanted} "")
+    message(SEND_ERROR "${kind} symbols differ from ${LIST}: missing [${missing}], not listed [${surplus}]")
+  endif()
+endforeach()

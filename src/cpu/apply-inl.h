@@ -17,65 +17,110 @@ enum class Style : uint8_t {
   kWide,           // any of these in f64
 };
 
+// What the loop knows of weight and bias when it is compiled. kAny asks for each pair.
+enum class Given : uint8_t {
+  kWeight,         // weight of the type of x; no bias, no offset
+  kWideWeight,     // weight in f32 with 16-bit x; no bias, no offset
+  kWeightAndBias,  // both of the type of x; no offset
+  kAny,
+};
+
 // weight and bias of one row.
 struct Parameters {
   Any weight, bias;
-  bool has_offset;
   float offset;
   double wide_offset;
 
   Parameters(const NormCall& call, const Row& row)
       : weight{row.weight, call.weight.type},
         bias{row.bias, call.bias.type},
-        has_offset(call.weight_offset != 0),
         offset(static_cast<float>(call.weight_offset)),
         wide_offset(call.weight_offset) {}
+  bool has_offset() const { return wide_offset != 0; }
 };
 
-// One pair, given its weights and biases (ignored where the parameter is absent).
-template <class X, Style kStyle>
+template <class X>
+inline Given given(const NormCall& call) {
+  const bool weight = call.weight.base != nullptr && call.weight_offset == 0;
+  const bool own_type = call.weight.type == X::kType;
+  if (call.bias.base != nullptr) {
+    return weight && own_type && call.bias.type == X::kType ? Given::kWeightAndBias : Given::kAny;
+  }
+  if (!weight) return Given::kAny;
+  if (own_type) return Given::kWeight;
+  return call.weight.type == RN_F32 ? Given::kWideWeight : Given::kAny;
+}
+
+// From the row's elements to outputs in f32, a pair at a time.
+template <class X, Style kStyle, Given kGiven, bool kSplit>
 class Finish {
  public:
-  Finish(const NormCall& call, const RowScale& scale, const Parameters& parameters)
-      : parameters_(parameters), scale_(scale), round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT) {
+  Finish(const NormCall& call, const Row& row, const RowScale& scale)
+      : parameters_(call, row), scale_(scale), round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT) {
     const float mean = static_cast<float>(scale.mean);
     inv_ = splat(static_cast<float>(scale.inv));
     mean_ = splat(mean);
     correction_ = splat(static_cast<float>(scale.mean - static_cast<double>(mean)));
-    offset_ = splat(parameters.offset);
+    offset_ = splat(parameters_.offset);
   }
 
-  Pair operator()(Pair v, Pair weight, Pair bias) const {
-    if constexpr (kStyle == Style::kWide) return wide(v, weight, bias);
+  // v: columns i .. i + kPair - 1, or the first n of these.
+  Pair operator()(Pair v, int64_t i) const {
+    return finish(v, [&](Any from) __attribute__((always_inline)) { return load_any<kSplit>(from, i); },
+                  [&](auto type, Any from) __attribute__((always_inline)) {
+                    using T = decltype(type);
+                    return T::template load<kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i);
+                  });
+  }
+  Pair part(Pair v, int64_t i, int n) const {
+    return finish(v, [&](Any from) { return load_any_part<kSplit>(from, i, n); },
+                  [&](auto type, Any from) {
+                    using T = decltype(type);
+                    return load_part<T, kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i, n);
+                  });
+  }
+
+ private:
+  template <class LoadAny, class Load>
+  Pair finish(Pair v, const LoadAny& any, const Load& load) const {
+    if constexpr (kStyle == Style::kWide) return wide(v, any);
     if constexpr (kStyle == Style::kCentredScale) {
       v = {sub(sub(v.a, mean_), correction_), sub(sub(v.b, mean_), correction_)};
     }
     v = {mul(v.a, inv_), mul(v.b, inv_)};
     if constexpr (kStyle == Style::kRoundedScale) v = X::round(v);
-    return narrow_parameters(v, weight, bias);
+    if constexpr (kGiven == Given::kWeight) return mul(v, load(X(), parameters_.weight));
+    if constexpr (kGiven == Given::kWideWeight) return mul(v, load(F32(), parameters_.weight));
+    if constexpr (kGiven == Given::kWeightAndBias) {
+      return add(mul(v, load(X(), parameters_.weight)), load(X(), parameters_.bias));
+    }
+    return with_parameters(v, any);
   }
 
- private:
-  Pair narrow_parameters(Pair v, Pair weight, Pair bias) const {
+  template <class LoadAny>
+  Pair with_parameters(Pair v, const LoadAny& any) const {
     if (parameters_.weight.p != nullptr) {
-      if (parameters_.has_offset) weight = {add(weight.a, offset_), add(weight.b, offset_)};
+      Pair weight = any(parameters_.weight);
+      if (parameters_.has_offset()) weight = {add(weight.a, offset_), add(weight.b, offset_)};
       v = mul(v, weight);
     }
-    return parameters_.bias.p != nullptr ? add(v, bias) : v;
+    return parameters_.bias.p != nullptr ? add(v, any(parameters_.bias)) : v;
   }
 
-  Pair wide(Pair v, Pair weight, Pair bias) const {
+  template <class LoadAny>
+  Pair wide(Pair v, const LoadAny& any) const {
     Quad q = widen(v);
     for (int k = 0; k < 4; ++k) q.d[k] = mul(sub(q.d[k], splat(scale_.mean)), splat(scale_.inv));
-    if (round_first_) return narrow_parameters(X::round(narrow(q)), weight, bias);
-    const Quad w = widen(weight);
-    const Quad b = widen(bias);
-    for (int k = 0; k < 4; ++k) {
-      if (parameters_.weight.p != nullptr) {
-        const D factor = parameters_.has_offset ? add(w.d[k], splat(parameters_.wide_offset)) : w.d[k];
-        q.d[k] = mul(q.d[k], factor);
+    if (round_first_) return with_parameters(X::round(narrow(q)), any);
+    if (parameters_.weight.p != nullptr) {
+      const Quad weight = widen(any(parameters_.weight));
+      for (int k = 0; k < 4; ++k) {
+        q.d[k] = mul(q.d[k], parameters_.has_offset() ? add(weight.d[k], splat(parameters_.wide_offset)) : weight.d[k]);
       }
-      if (parameters_.bias.p != nullptr) q.d[k] = add(q.d[k], b.d[k]);
+    }
+    if (parameters_.bias.p != nullptr) {
+      const Quad bias = widen(any(parameters_.bias));
+      for (int k = 0; k < 4; ++k) q.d[k] = add(q.d[k], bias.d[k]);
     }
     return narrow(q);
   }
@@ -91,21 +136,19 @@ class Finish {
 template <class X, class O, bool kSplit, Style kStyle, class Source>
 [[gnu::noinline]] void apply_part(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t i,
                                   int n) {
-  const Parameters parameters(call, row);
-  const Finish<X, kStyle> finish(call, scale, parameters);
+  const Finish<X, kStyle, Given::kAny, kSplit> finish(call, row, scale);
   const Pair v = source.template load_part<kSplit>(i, n);
-  const Pair w = parameters.weight.p != nullptr ? load_any_part<kSplit>(parameters.weight, i, n) : splat_pair(0);
-  const Pair b = parameters.bias.p != nullptr ? load_any_part<kSplit>(parameters.bias, i, n) : splat_pair(0);
   source.template store_residual_part<kSplit>(i, v, n);
-  store_part<O, kSplit>(reinterpret_cast<typename O::Storage*>(row.out) + i, finish(v, w, b), n);
+  store_part<O, kSplit>(reinterpret_cast<typename O::Storage*>(row.out) + i, finish.part(v, i, n), n);
 }
 
-// Columns begin .. end-1 of one row. `streamed` allows stores around the caches; the first columns are written apart so
-// that the rest is aligned for them.
-template <class X, class O, bool kSplit, Style kStyle, class Source>
-inline void apply_row(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t begin,
-                      int64_t end, bool streamed) {
+// Columns begin .. end-1 of one row. With call.stream, stores go around the caches; the first columns are then written
+// apart so that the rest is aligned. `ahead` is the row that comes next, which is fetched meanwhile.
+template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Source>
+[[gnu::noinline]] void apply_row(const NormCall& call, const Row& row, Source source, Source ahead,
+                                 const RowScale& scale, int64_t begin, int64_t end) {
   auto* const out = reinterpret_cast<typename O::Storage*>(row.out);
+  const bool streamed = call.stream;
   const auto misaligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes; };
   int64_t i = begin;
   if (streamed && misaligned(out + i) != 0) {
@@ -114,15 +157,13 @@ inline void apply_row(const NormCall& call, const Row& row, Source source, const
     apply_part<X, O, kSplit, kStyle>(call, row, source, scale, i, n);
     i += n;
   }
-  const Parameters parameters(call, row);
-  const Finish<X, kStyle> finish(call, scale, parameters);
+  const Finish<X, kStyle, kGiven, kSplit> finish(call, row, scale);
   const bool residual_streamed = streamed && source.residual_aligned(i);
   for (; i + kPair <= end; i += kPair) {
+    ahead.fetch(i);
     const Pair v = source.template load<kSplit>(i);
-    const Pair w = parameters.weight.p != nullptr ? load_any<kSplit>(parameters.weight, i) : splat_pair(0);
-    const Pair b = parameters.bias.p != nullptr ? load_any<kSplit>(parameters.bias, i) : splat_pair(0);
     source.template store_residual<kSplit>(i, v, residual_streamed);
-    O::template store<kSplit>(out + i, finish(v, w, b), streamed);
+    O::template store<kSplit>(out + i, finish(v, i), streamed);
   }
   if (i < end) apply_part<X, O, kSplit, kStyle>(call, row, source, scale, i, static_cast<int>(end - i));
 }

@@ -22,45 +22,77 @@ void store_statistics(const Row& row, const RowScale& scale) {
   if (row.inv != nullptr) *reinterpret_cast<float*>(row.inv) = static_cast<float>(scale.inv);
 }
 
-// The second pass in f64: rows at the ends of the range, `exact`, and centring.
-template <class X, class O, class Source>
-[[gnu::noinline]] void apply_wide(const NormCall& call, const Row& row, Source source, const RowScale& scale,
-                                  int64_t begin, int64_t end) {
-  apply_row<X, O, false, Style::kWide>(call, row, source, scale, begin, end, call.stream);
-}
-
 // One combination of types and options.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Source>
 struct Kernel {
-  static void apply(const NormCall& call, const Row& row, Source source, const RowScale& scale, int64_t begin,
-                    int64_t end) {
+  // A row whose second pass runs in f64 (`exact`, centring, and rows at the ends of the range) takes the slow way.
+  static void apply(const NormCall& call, Given known, const Row& row, Source source, Source ahead,
+                    const RowScale& scale, int64_t begin, int64_t end) {
     if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
-      apply_wide<X, O>(call, row, source, scale, begin, end);
-    } else {
-      apply_row<X, O, kSplit, kStyle>(call, row, source, scale, begin, end, call.stream);
+      return apply_row<X, O, false, Style::kWide, Given::kAny>(call, row, source, ahead, scale, begin, end);
+    }
+    switch (known) {
+      case Given::kWeight:
+        return apply_row<X, O, kSplit, kStyle, Given::kWeight>(call, row, source, ahead, scale, begin, end);
+      case Given::kWideWeight:
+        if constexpr (X::kNarrow && !kSplit) {
+          return apply_row<X, O, kSplit, kStyle, Given::kWideWeight>(call, row, source, ahead, scale, begin, end);
+        }
+        [[fallthrough]];
+      case Given::kWeightAndBias:
+        if constexpr (kNorm == Norm::kLayer) {
+          if (known == Given::kWeightAndBias) {
+            return apply_row<X, O, kSplit, kStyle, Given::kWeightAndBias>(call, row, source, ahead, scale, begin, end);
+          }
+        }
+        [[fallthrough]];
+      default:
+        return apply_row<X, O, kSplit, kStyle, Given::kAny>(call, row, source, ahead, scale, begin, end);
     }
   }
 
-  static void rows(const NormCall& call, int64_t begin, int64_t end) {
+  // Sums the row through its segments, as SharedRow in norm.cc does with several threads.
+  static RowScale scale_of(const NormCall& call, const Source& source, int64_t segment) {
     const int64_t columns = call.partial;
-    const int64_t segment = segment_columns(columns);
+    return row_scale<Source::kFastSum, kNorm>(call, [&](SumMode mode, double centre) __attribute__((always_inline)) {
+      Moments total = {0, 0};
+      for (int64_t i = 0; i < columns; i += segment) {
+        const int64_t stop = columns - i < segment ? columns : i + segment;
+        const Moments part = segment_moments<kNorm != Norm::kRms>(source, i, stop, mode, centre);
+        total.sum += part.sum;
+        total.square += part.square;
+      }
+      return total;
+    });
+  }
+
+  // Short rows go in groups, first pass over all of a group, then second pass, so that their square roots and divisions
+  // overlap. While a row is written the corresponding one of the next group is fetched.
+  static void rows(const NormCall& call, int64_t begin, int64_t end) {
+    const int64_t segment = segment_columns(call.partial);
+    const Given known = given<X>(call);
+    const int group = rows_per_group(call.cols);
     Cursor cursor(call, begin);
-    for (int64_t r = begin; r < end; ++r, cursor.advance()) {
-      const Row row = cursor.row();
-      const Source source(call, row);
-      const auto sum = [&](SumMode mode, double centre) __attribute__((always_inline)) {
-        Moments total = {0, 0};
-        for (int64_t i = 0; i < columns; i += segment) {
-          const int64_t stop = columns - i < segment ? columns : i + segment;
-          const Moments part = segment_moments<kNorm != Norm::kRms>(source, i, stop, mode, centre);
-          total.sum += part.sum;
-          total.square += part.square;
-        }
-        return total;
-      };
-      const RowScale scale = row_scale<Source::kFastSum, kNorm>(call, sum);
-      store_statistics(row, scale);
-      apply(call, row, source, scale, 0, call.cols);
+    Row rows[kMaxGroup], next[kMaxGroup];
+    RowScale scales[kMaxGroup];
+    const auto gather = [&](Row* to, int64_t from) __attribute__((always_inline)) {
+      const int count = static_cast<int>(end - from < group ? end - from : group);
+      for (int k = 0; k < count; ++k, cursor.advance()) to[k] = cursor.row();
+      return count;
+    };
+    int count = gather(rows, begin);
+    for (int64_t r = begin; r < end; r += group) {
+      for (int k = 0; k < count; ++k) {
+        scales[k] = scale_of(call, Source(call, rows[k]), segment);
+        store_statistics(rows[k], scales[k]);
+      }
+      const int following = r + group < end ? gather(next, r + group) : 0;
+      for (int k = 0; k < count; ++k) {
+        const Source ahead(call, k < following ? next[k] : rows[k]);
+        apply(call, known, rows[k], Source(call, rows[k]), ahead, scales[k], 0, call.cols);
+      }
+      for (int k = 0; k < following; ++k) rows[k] = next[k];
+      count = following;
     }
     if (call.stream) fence();
   }
@@ -75,7 +107,8 @@ struct Kernel {
 
   static void part(const NormCall& call, int64_t index, int64_t begin, int64_t end, const RowScale& scale) {
     const Row row = Cursor(call, index).row();
-    apply(call, row, Source(call, row), scale, begin, end);
+    const Source source(call, row);
+    apply(call, given<X>(call), row, source, source, scale, begin, end);
     if (call.stream) fence();
   }
 
@@ -131,10 +164,7 @@ Entry find(const NormCall& call) {
       return call.out.type == RN_F16 ? find_source<F16, F16, false>(call) : find_source<F16, F32, false>(call);
     case RN_BF16:
       if (call.out.type == RN_F32) return find_source<BF16, F32, false>(call);
-      if constexpr (kPreferSplit) {
-        if (all_bf16(call)) return find_source<BF16, BF16, true>(call);
-      }
-      return find_source<BF16, BF16, false>(call);
+      return all_bf16(call) ? find_source<BF16, BF16, true>(call) : find_source<BF16, BF16, false>(call);
     default:
       if (call.out.type == RN_F16) return find_source<F32, F16, false>(call);
       if (call.out.type == RN_BF16) return find_source<F32, BF16, false>(call);

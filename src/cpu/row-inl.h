@@ -12,30 +12,37 @@ struct Row {
   char *out, *residual_out, *mean, *inv, *x, *residual, *weight, *bias;
 };
 
-// Walks over rows in order, without a division per row.
+// Walks over rows in order: a step along the innermost axis is eight additions, which compile to one or two of vectors.
 class Cursor {
  public:
   Cursor(const NormCall& call, int64_t row) : call_(call) {
     const Operand* operands[] = {&call.out, &call.residual_out, &call.mean,   &call.inv,
                                  &call.x,   &call.residual,     &call.weight, &call.bias};
     for (int k = 0; k < kOperands; ++k) {
-      operand_[k] = operands[k];
-      at_[k] = operands[k]->base;
+      at_[k] = reinterpret_cast<uintptr_t>(operands[k]->base);
+      for (int axis = 0; axis < call.leading; ++axis) {
+        steps_[axis][k] = operands[k]->base == nullptr ? 0 : static_cast<uintptr_t>(operands[k]->strides[axis]);
+      }
     }
     for (int axis = call.leading - 1; axis >= 0; --axis) {
       index_[axis] = row % call.shape[axis];
       row /= call.shape[axis];
-      move(axis, index_[axis]);
+      move(axis, static_cast<uintptr_t>(index_[axis]));
     }
   }
 
-  Row row() const { return {at_[0], at_[1], at_[2], at_[3], at_[4], at_[5], at_[6], at_[7]}; }
+  Row row() const {
+    Row row;
+    static_assert(sizeof row == sizeof at_);
+    memcpy(&row, at_, sizeof row);
+    return row;
+  }
 
   void advance() {
     for (int axis = call_.leading - 1; axis >= 0; --axis) {
-      move(axis, 1);
+      for (int k = 0; k < kOperands; ++k) at_[k] += steps_[axis][k];
       if (++index_[axis] < call_.shape[axis]) return;
-      move(axis, -index_[axis]);
+      move(axis, static_cast<uintptr_t>(-index_[axis]));
       index_[axis] = 0;
     }
   }
@@ -43,17 +50,24 @@ class Cursor {
  private:
   static constexpr int kOperands = 8;
 
-  void move(int axis, int64_t steps) {
-    for (int k = 0; k < kOperands; ++k) {
-      if (at_[k] != nullptr) at_[k] += operand_[k]->strides[axis] * steps;
-    }
+  void move(int axis, uintptr_t steps) {
+    for (int k = 0; k < kOperands; ++k) at_[k] += steps_[axis][k] * steps;
   }
 
   const NormCall& call_;
-  const Operand* operand_[kOperands];
-  char* at_[kOperands];
+  uintptr_t at_[kOperands];  // addresses; unsigned, because strides may be negative
+  uintptr_t steps_[kMaxLeading][kOperands];
   int64_t index_[kMaxLeading];
 };
+
+// The cache lines of one pair.
+template <class Storage>
+inline void fetch_pair(const Storage* p) {
+  constexpr int kLine = 64;
+  for (int byte = 0; byte < kPair * static_cast<int>(sizeof *p); byte += kLine) {
+    prefetch(reinterpret_cast<const char*>(p) + byte);
+  }
+}
 
 // The row as it stands in x.
 template <class X>
@@ -82,6 +96,8 @@ struct PlainSource {
       return widen(X::template load<false>(x + i));
     }
   }
+  // Asks for the pair at column i before it is needed.
+  void fetch(int64_t i) const { fetch_pair(x + i); }
   bool residual_aligned(int64_t) const { return false; }
   template <bool Split>
   void store_residual(int64_t, Pair, bool) const {}
@@ -117,6 +133,11 @@ struct SumSource {
     return rounded(add(RMSNORM_TARGET::load_part<X, Split>(x + i, n), load_any_part<Split>(residual, i, n)));
   }
   Quad load_wide(int64_t i) const { return widen(load<false>(i)); }
+
+  void fetch(int64_t i) const {
+    fetch_pair(x + i);
+    prefetch(residual.p + i * (residual.type == RN_F32 ? 4 : 2));
+  }
 
   // Whether residual_out may be streamed from column i on.
   bool residual_aligned(int64_t i) const {

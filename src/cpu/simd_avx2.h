@@ -95,7 +95,6 @@ inline Pair split(Pair v) {
   return {order(even), order(odd)};
 }
 
-inline constexpr bool kPreferSplit = true;
 // Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
 // Asks for the line at p, for reading.

@@ -49,12 +49,11 @@ inline F round_bf16(F v) {
 }
 inline F round_f16(F v) { return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
 
-inline Pair load_bf16(const uint16_t* p) {
-  const __m512i v = _mm512_loadu_si512(p);
-  const __m512i lo = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(v));
-  const __m512i hi = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, 1));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(lo, 16)), _mm512_castsi512_ps(_mm512_slli_epi32(hi, 16))};
+inline F load_half_bf16(const uint16_t* p) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
+inline Pair load_bf16(const uint16_t* p) { return {load_half_bf16(p), load_half_bf16(p + kLanes)}; }
 inline Pair load_bf16_split(const uint16_t* p) {
   const __m512i v = _mm512_loadu_si512(p);
   return {_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)),
@@ -77,22 +76,34 @@ inline void store_f16(uint16_t* p, Pair v, bool streamed) {
   const __m256i hi = _mm512_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT);
   put(p, _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1), streamed);
 }
+#if defined(__AVX512BF16__)
+// v.a in the lower half, v.b in the upper. The instruction flushes subnormals, which the contract keeps: then the answer
+// is false and the caller takes the integer path.
+inline bool pack_bf16(Pair v, __m512i& packed) {
+  const __mmask16 a = _mm512_fpclass_ps_mask(v.a, 0x20);
+  const __mmask16 b = _mm512_fpclass_ps_mask(v.b, 0x20);
+  if (__builtin_expect(!_kortestz_mask16_u8(a, b), 0)) return false;
+  const __m512bh halves = _mm512_cvtne2ps_pbh(v.b, v.a);
+  static_assert(sizeof halves == sizeof packed);
+  __builtin_memcpy(&packed, &halves, sizeof packed);
+  return true;
+}
+#endif
 inline void store_bf16_split(uint16_t* p, Pair v, bool streamed) {
+#if defined(__AVX512BF16__)
+  // Places 0, 16, 1, 17, ..: even and odd elements in turn.
+  const __m512i turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
+                                         23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  __m512i packed;
+  if (pack_bf16(v, packed)) return put(p, _mm512_permutexvar_epi16(turns, packed), streamed);
+#endif
   const __m512i even = _mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.a)), 16);
   put(p, _mm512_or_si512(even, _mm512_castps_si512(round_bf16(v.b))), streamed);
 }
 inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 #if defined(__AVX512BF16__)
-  // The instruction flushes subnormals, which the contract keeps: they take the integer path.
-  const __mmask16 subnormal = _mm512_fpclass_ps_mask(v.a, 0x20) | _mm512_fpclass_ps_mask(v.b, 0x20);
-  if (__builtin_expect(subnormal == 0, 1)) {
-    const __m512bh packed = _mm512_cvtne2ps_pbh(v.b, v.a);
-    __m512i bits;
-    static_assert(sizeof bits == sizeof packed);
-    __builtin_memcpy(&bits, &packed, sizeof bits);
-    put(p, bits, streamed);
-    return;
-  }
+  __m512i packed;
+  if (pack_bf16(v, packed)) return put(p, packed, streamed);
 #endif
   const __m256i lo = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.a)), 16));
   const __m256i hi = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(round_bf16(v.b)), 16));
@@ -106,11 +117,6 @@ inline Pair split(Pair v) {
   return {_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
 }
 
-#if defined(__AVX512BF16__)
-inline constexpr bool kPreferSplit = false;  // natural order is cheaper to store with the native conversion
-#else
-inline constexpr bool kPreferSplit = true;
-#endif
 // Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
 // Asks for the line at p, for reading.

@@ -71,7 +71,6 @@ inline void store_bf16(uint16_t* p, Pair v, bool) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {vuzp1q_f32(v.a, v.b), vuzp2q_f32(v.a, v.b)}; }
 
-inline constexpr bool kPreferSplit = true;
 inline void fence() {}
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kVectorBytes = 16;

@@ -107,7 +107,6 @@ inline Pair split(Pair v) {
   return {{{v.a.v[0], v.a.v[2], v.b.v[0], v.b.v[2]}}, {{v.a.v[1], v.a.v[3], v.b.v[1], v.b.v[3]}}};
 }
 
-inline constexpr bool kPreferSplit = false;
 inline void fence() {}
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kVectorBytes = 16;

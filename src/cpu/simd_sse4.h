@@ -113,7 +113,6 @@ inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {_mm_shuffle_ps(v.a, v.b, 0x88), _mm_shuffle_ps(v.a, v.b, 0xdd)}; }
 
-inline constexpr bool kPreferSplit = true;
 // Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
 // Asks for the line at p, for reading.

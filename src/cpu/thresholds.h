@@ -52,6 +52,13 @@ inline constexpr int64_t kBytesPerThread = 256 << 10;
 // Outputs above this many bytes are written around the caches.
 inline constexpr int64_t kStreamBytes = 8 << 20;
 
+// Rows that are taken together: as many as make kGroupColumns columns, at most kMaxGroup.
+inline constexpr int kMaxGroup = 8;
+inline constexpr int64_t kGroupColumns = 2048;
+inline constexpr int rows_per_group(int64_t cols) {
+  return cols * kMaxGroup <= kGroupColumns ? kMaxGroup : cols >= kGroupColumns ? 1 : static_cast<int>(kGroupColumns / cols);
+}
+
 // Rows at least this wide may be shared by several threads.
 inline constexpr int64_t kSharedRowColumns = 131072;
 

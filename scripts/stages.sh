@@ -84,8 +84,9 @@ junit_count() { # junit_count ATTRIBUTE FILE
 
 source_files() { git ls-files '*.h' '*.hpp' '*.c' '*.cc'; }
 
-stage_format() {
+stage_text() {
   check "clang-format changes no file" bash -c 'xargs clang-format-14 --dry-run --Werror' < <(source_files)
+  check "documents quote files as they are" scripts/check_docs.sh
 }
 
 stage_release() {

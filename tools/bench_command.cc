@@ -1,0 +1,258 @@
+// rmsnorm bench: the operations against copying the same bytes.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+
+#include "tools/arguments.h"
+#include "tools/bench/measure.h"
+#include "tools/bench/workload.h"
+#include "tools/commands.h"
+#include "tools/error.h"
+#include "tools/progress.h"
+#include "tools/table.h"
+
+namespace rmsnorm::tools {
+
+namespace {
+
+struct ShapeEntry {
+  std::int64_t rows, cols;
+  Layout layout = Layout::kDense;
+  bool quick = false;  // also in the short list
+};
+
+// One token, a small batch, prompts, QK-norm, and streams from memory: the shapes that docs/ quotes.
+constexpr ShapeEntry kShapes[] = {
+    {1, 4096, Layout::kDense, true},     {16, 4096},    {512, 1024},   {512, 4096, Layout::kDense, true},
+    {65536, 128, Layout::kDense, true},  {65536, 128, Layout::kPackedQkv},
+    {65536, 1024},                       {32768, 2048}, {4096, 4096, Layout::kDense, true},
+    {16384, 4096},
+};
+
+constexpr check::Op kDefaultOps[] = {check::Op::kRmsNorm, check::Op::kLayerNorm, check::Op::kAddRmsNorm};
+constexpr rn_type kDefaultTypes[] = {RN_F32, RN_BF16, RN_F16};
+
+// Cases that touch more than this are run on cold buffers unless --cache says otherwise.
+constexpr std::int64_t kWarmBytes = std::int64_t{32} << 20;
+
+constexpr MeasureOptions kQuick{5, std::chrono::microseconds{2000}};
+
+struct BenchArguments {
+  std::string op, cache = "auto", layout, weight_type, out_type, target;
+  std::vector<std::string> shapes, types;
+  std::vector<std::int32_t> threads{1};
+  int repeats = 0;
+  bool quick = false;
+  bool json = false;
+};
+
+const char* name_of(Layout layout) { return layout == Layout::kDense ? "dense" : "qkv"; }
+const char* name_of(Cache cache) { return cache == Cache::kWarm ? "warm" : "cold"; }
+
+ShapeEntry parse_shape(const std::string& text, Layout layout) {
+  ShapeEntry shape{0, 0, layout};
+  const char* const end = text.data() + text.size();
+  const auto rows = std::from_chars(text.data(), end, shape.rows);
+  bool good = rows.ec == std::errc() && rows.ptr != end && *rows.ptr == 'x';
+  if (good) {
+    const auto cols = std::from_chars(rows.ptr + 1, end, shape.cols);
+    good = cols.ec == std::errc() && cols.ptr == end && shape.rows >= 1 && shape.cols >= 1;
+  }
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 36;
+  if (!good || shape.cols > kMostElements / shape.rows) {
+    fail(ExitCode::kUsage, "--shapes has {}; it must be ROWSxCOLS, each at least 1 and together at most 2^36 elements",
+         in_quotes(text));
+  }
+  if (layout == Layout::kPackedQkv && shape.rows % kQkvHeads != 0) {
+    fail(ExitCode::kUsage, "--shapes has {}; with --layout qkv its rows must be a multiple of {}", text, kQkvHeads);
+  }
+  return shape;
+}
+
+std::vector<ShapeEntry> chosen_shapes(const BenchArguments& a) {
+  if (!a.layout.empty() && a.layout != name_of(Layout::kDense) && a.layout != name_of(Layout::kPackedQkv)) {
+    fail(ExitCode::kUsage, "--layout is {}; it must be dense or qkv", in_quotes(a.layout));
+  }
+  std::vector<ShapeEntry> shapes;
+  const bool packed = a.layout == name_of(Layout::kPackedQkv);
+  for (const std::string& text : a.shapes) {
+    shapes.push_back(parse_shape(text, packed ? Layout::kPackedQkv : Layout::kDense));
+  }
+  if (!shapes.empty()) return shapes;
+  for (const ShapeEntry& shape : kShapes) {
+    if ((!a.quick || shape.quick) && (a.layout.empty() || a.layout == name_of(shape.layout))) shapes.push_back(shape);
+  }
+  if (shapes.empty()) fail(ExitCode::kUsage, "--quick has no shape of --layout {}; --shapes must be given", a.layout);
+  return shapes;
+}
+
+std::vector<Cache> chosen_caches(const std::string& name, const Workload& w) {
+  if (name == "warm") return {Cache::kWarm};
+  if (name == "cold") return {Cache::kCold};
+  if (name == "both") return {Cache::kWarm, Cache::kCold};
+  if (name == "auto") return {w.bytes() > kWarmBytes ? Cache::kCold : Cache::kWarm};
+  fail(ExitCode::kUsage, "--cache is {}; it must be auto, warm, cold or both", in_quotes(name));
+}
+
+std::vector<Workload> workloads(const BenchArguments& a) {
+  std::vector<check::Op> ops(std::begin(kDefaultOps), std::end(kDefaultOps));
+  if (!a.op.empty()) ops = {parse_op(a.op)};
+  std::vector<rn_type> types(std::begin(kDefaultTypes), std::end(kDefaultTypes));
+  if (!a.types.empty()) types.clear();
+  for (const std::string& name : a.types) types.push_back(parse_type("--types", name));
+  const std::vector<ShapeEntry> shapes = chosen_shapes(a);
+  std::vector<Workload> list;
+  for (const check::Op op : ops) {
+    for (const rn_type type : types) {
+      for (const ShapeEntry& shape : shapes) {
+        for (const std::int32_t threads : a.threads) {
+          Workload w;
+          w.op = op;
+          w.type = type;
+          w.weight_type = a.weight_type.empty() ? type : parse_type("--weight-type", a.weight_type);
+          w.out_type = a.out_type.empty() ? type : parse_type("--out-type", a.out_type);
+          w.rows = shape.rows;
+          w.cols = shape.cols;
+          w.layout = shape.layout;
+          w.threads = threads;
+          for (const Cache cache : chosen_caches(a.cache, w)) {
+            w.cache = cache;
+            list.push_back(w);
+          }
+        }
+      }
+    }
+  }
+  return list;
+}
+
+struct Result {
+  Timing norm;
+  double gbps = 0, copy_gbps = 0, ratio = 0;
+};
+
+Result run_workload(const Workload& w, WorkloadMemory& memory, const MeasureOptions& options) {
+  memory.prepare(w);
+  const std::vector<Contender> contenders = {
+      [&](const BufferSet& set) { call_workload(w, set, memory.weight(), memory.bias()); },
+      [&](const BufferSet& set) { copy_workload(w, set, false); },
+      [&](const BufferSet& set) { copy_workload(w, set, true); },
+  };
+  std::optional<Pinned> pinned;
+  if (w.threads == 1) pinned.emplace();
+  const std::vector<Timing> timings = measure(contenders, memory.sets(), options);
+  Result result;
+  result.norm = timings[0];
+  result.gbps = static_cast<double>(w.bytes()) / timings[0].ns;
+  result.copy_gbps = static_cast<double>(w.copied_bytes()) / std::min(timings[1].ns, timings[2].ns);
+  result.ratio = result.gbps / result.copy_gbps;
+  return result;
+}
+
+void print_json(const Workload& w, const Result& r, int repeats) {
+  const bool center = w.op == check::Op::kCenter;
+  const nlohmann::ordered_json json = {
+      {"op", check::name_of(w.op)},
+      {"type", rn_type_name(w.type)},
+      {"weight_type", center ? nlohmann::ordered_json() : nlohmann::ordered_json(rn_type_name(w.weight_type))},
+      {"out_type", rn_type_name(w.out_type)},
+      {"rows", w.rows},
+      {"cols", w.cols},
+      {"layout", name_of(w.layout)},
+      {"threads", w.threads},
+      {"cache", name_of(w.cache)},
+      {"bytes", w.bytes()},
+      {"ns", r.norm.ns},
+      {"cv", r.norm.cv},
+      {"repeats", repeats},
+      {"gbps", r.gbps},
+      {"copy_gbps", r.copy_gbps},
+      {"ratio_to_copy", r.ratio},
+      {"target", rn_target()},
+  };
+  fmt::print("{}\n", json.dump());
+  std::fflush(stdout);
+}
+
+void run_bench(const BenchArguments& a) {
+  if (!a.target.empty()) require(rn_use_target(a.target.c_str()));
+  MeasureOptions options = a.quick ? kQuick : MeasureOptions{};
+  if (a.repeats != 0) options.repeats = a.repeats;
+  const std::vector<Workload> list = workloads(a);
+
+  const Table table({{"op", 14, true},
+                     {"type", 4, true},
+                     {"rows x cols", 13},
+                     {"layout", 6, true},
+                     {"cache", 5, true},
+                     {"threads", 7},
+                     {"us", 10},
+                     {"cv %", 5},
+                     {"GB/s", 7},
+                     {"copy GB/s", 9},
+                     {"ratio", 5}});
+  if (!a.json) table.print_header();
+  WorkloadMemory memory;
+  Progress progress("bench", list.size());
+  for (const Workload& w : list) {
+    const Result r = run_workload(w, memory, options);
+    progress.clear();
+    if (a.json) {
+      print_json(w, r, options.repeats);
+    } else {
+      table.print_row({std::string(check::name_of(w.op)), rn_type_name(w.type), fmt::format("{}x{}", w.rows, w.cols),
+                       name_of(w.layout), name_of(w.cache), fmt::format("{}", w.threads),
+                       fmt::format("{:.2f}", r.norm.ns / 1000), fmt::format("{:.1f}", 100 * r.norm.cv),
+                       fmt::format("{:.1f}", r.gbps), fmt::format("{:.1f}", r.copy_gbps),
+                       fmt::format("{:.2f}", r.ratio)});
+    }
+    progress.advance(1);
+  }
+}
+
+constexpr char kExamples[] = R"(
+GB/s counts every operand read and written once. "copy" is the better of memcpy and a copy with streaming stores of the
+same bytes, measured in turns with the operation; ratio is GB/s over copy GB/s. warm: the same buffers again and again;
+cold: buffers in rotation, together larger than the last-level cache (at least 128 MiB). auto is cold above 32 MiB.
+Layout qkv: x is Q inside a packed buffer of Q, K and V with 32 heads. Medians; cv is the spread of the repetitions.
+
+Examples:
+  rmsnorm bench --quick
+  rmsnorm bench rms_norm --shapes 4096x4096,65536x128 --types f32,bf16 --threads 1,2
+  rmsnorm bench rms_norm --layout qkv --types bf16
+  rmsnorm bench --json > bench.jsonl)";
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto* command = app.add_subcommand("bench", "Time the operations against copying the same bytes");
+  auto a = std::make_shared<BenchArguments>();
+  command->footer(kExamples);
+  command->add_option("OP", a->op, op_names() + "; default: the first two and add_rms_norm")->type_name("");
+  command->add_option("--shapes", a->shapes, "ROWSxCOLS,..; default: those of language models")
+      ->delimiter(',')
+      ->type_name("RxC,..");
+  command->add_option("--types", a->types, "types of x; default: f32,bf16,f16")->delimiter(',')->type_name("T,..");
+  command->add_option("--weight-type", a->weight_type, "default: the type of x")->type_name("T");
+  command->add_option("--out-type", a->out_type, "default: the type of x")->type_name("T");
+  command->add_option("--threads", a->threads, "numbers of threads; default: 1")
+      ->delimiter(',')
+      ->type_name("N,..")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--cache", a->cache, "auto (default), warm, cold or both")->type_name("C");
+  command->add_option("--layout", a->layout, "dense or qkv; default: both, where the list of shapes has them")
+      ->type_name("L");
+  command->add_option("--repeats", a->repeats, "repetitions; default: 11, with --quick 5")
+      ->type_name("N")
+      ->check(CLI::Range(5, 1000));
+  command->add_option("--target", a->target, "the instruction set, see `rmsnorm info`; default: the best")
+      ->type_name("T");
+  command->add_flag("--quick", a->quick, "few shapes, short repetitions");
+  command->add_flag("--json", a->json, "print JSON, one object a line");
+  command->callback([a] { run_bench(*a); });
+}
+
+}  // namespace rmsnorm::tools

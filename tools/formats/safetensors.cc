@@ -1,0 +1,123 @@
+#include "tools/formats/safetensors.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+#include "tools/error.h"
+#include "tools/formats/safetensors_dtype.h"
+
+namespace rmsnorm::tools {
+
+namespace {
+
+constexpr std::size_t kHeaderAlignment = 8;
+
+// One tensor of the file to write, and where its bytes are.
+struct Part {
+  SafetensorsEntry entry;
+  const Tensor* tensor;  // null: the bytes entry.begin .. entry.end of the base file
+};
+
+// The order of the format's own library: large elements first, so that each tensor is aligned; then by name.
+void sort_parts(std::vector<Part>& parts) {
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+    const int bits_a = safetensors_bits(a.entry.dtype).value_or(0);
+    const int bits_b = safetensors_bits(b.entry.dtype).value_or(0);
+    return bits_a != bits_b ? bits_a > bits_b : a.entry.name < b.entry.name;
+  });
+}
+
+std::string header_text(const std::vector<Part>& parts, const SafetensorsHeader& base) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (base.metadata) {
+    auto& metadata = json[std::string(kSafetensorsMetadata)] = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : *base.metadata) metadata[key] = value;
+  }
+  std::uint64_t offset = 0;
+  for (const Part& part : parts) {
+    const std::uint64_t size = part.entry.end - part.entry.begin;
+    // ordered_json looks keys up one by one; names are known to be unique, so they are appended without a look.
+    json.get_ref<nlohmann::ordered_json::object_t&>().push_back(
+        {part.entry.name,
+         {{"dtype", part.entry.dtype}, {"shape", part.entry.shape}, {"data_offsets", {offset, offset + size}}}});
+    offset += size;
+  }
+  std::string text;
+  try {
+    text = json.dump();
+  } catch (const nlohmann::json::type_error&) {  // a name from the command line
+    fail(ExitCode::kUsage, "safetensors: the name of a tensor to write is not valid UTF-8; it must be");
+  }
+  text.append((kHeaderAlignment - text.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
+  return text;
+}
+
+void copy_bytes(OutputFile& out, const Source& base, std::uint64_t offset, std::uint64_t size) {
+  constexpr std::uint64_t kChunk = std::uint64_t{16} << 20;
+  Buffer buffer(static_cast<std::size_t>(std::min(size, kChunk)));
+  while (size > 0) {
+    const auto piece = buffer.bytes().first(static_cast<std::size_t>(std::min(size, kChunk)));
+    base.read(offset, piece);
+    out.write(piece);
+    offset += piece.size();
+    size -= piece.size();
+  }
+}
+
+}  // namespace
+
+Tensor read_safetensors(const Source& source, const SafetensorsHeader& header, std::string_view name) {
+  const SafetensorsEntry* entry = header.find(name);
+  if (entry == nullptr) {
+    constexpr std::size_t kMaxListed = 8;
+    std::string names;
+    for (std::size_t i = 0; i < std::min(kMaxListed, header.entries.size()); ++i) {
+      names += (i == 0 ? "" : ", ") + in_quotes(header.entries[i].name);
+    }
+    if (header.entries.size() > kMaxListed) names += fmt::format(" and {} more", header.entries.size() - kMaxListed);
+    fail_input("{}: tensor is {}; it must be one of {}", source.name(), in_quotes(name),
+               names.empty() ? "none (the file holds no tensor)" : names);
+  }
+  const SafetensorsDtype* dtype = find_safetensors_dtype(entry->dtype);
+  if (dtype == nullptr || !dtype->type) {
+    fail_input("{}: type of tensor {} is {}; it must be F32, F16, BF16 or F64", source.name(), in_quotes(name),
+               in_quotes(entry->dtype));
+  }
+  Tensor tensor = make_tensor(*dtype->type, entry->shape);  // check_size compared its bytes with the offsets
+  source.read(header.data_start + entry->begin, tensor.data.bytes());
+  return tensor;
+}
+
+void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors) {
+  SafetensorsHeader header;
+  if (base != nullptr) header = read_safetensors_header(*base);
+  std::vector<Part> parts;
+  for (const auto& entry : header.entries) {
+    const bool replaced =
+        std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == entry.name; });
+    if (!replaced) parts.push_back({entry, nullptr});
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (name == kSafetensorsMetadata) {
+      fail(ExitCode::kUsage, "safetensors: tensor is {}; it must be another name, this one is the format's own", name);
+    }
+    parts.push_back({{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
+  }
+  sort_parts(parts);
+
+  const std::string text = header_text(parts, header);
+  std::array<unsigned char, 8> length{};
+  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<unsigned char>(text.size() >> (8 * i));
+  out.write(std::as_bytes(std::span(length)));
+  out.write(std::as_bytes(std::span(text)));
+  for (const Part& part : parts) {
+    if (part.tensor != nullptr) {
+      out.write(part.tensor->data.bytes());
+    } else {
+      copy_bytes(out, *base, header.data_start + part.entry.begin, part.entry.end - part.entry.begin);
+    }
+  }
+}
+
+}  // namespace rmsnorm::tools

@@ -26,9 +26,15 @@ struct ShapeEntry {
 
 // One token, a small batch, prompts, QK-norm, and streams from memory: the shapes that docs/ quotes.
 constexpr ShapeEntry kShapes[] = {
-    {1, 4096, Layout::kDense, true},     {16, 4096},    {512, 1024},   {512, 4096, Layout::kDense, true},
-    {65536, 128, Layout::kDense, true},  {65536, 128, Layout::kPackedQkv},
-    {65536, 1024},                       {32768, 2048}, {4096, 4096, Layout::kDense, true},
+    {1, 4096, Layout::kDense, true},
+    {16, 4096},
+    {512, 1024},
+    {512, 4096, Layout::kDense, true},
+    {65536, 128, Layout::kDense, true},
+    {65536, 128, Layout::kPackedQkv},
+    {65536, 1024},
+    {32768, 2048},
+    {4096, 4096, Layout::kDense, true},
     {16384, 4096},
 };
 

@@ -36,6 +36,11 @@ check::Case parse_case(const CheckArguments& a) {
   c.target = a.execution.target;
   c.threads = a.execution.threads;
   c.in_place = a.in_place;
+  if (c.in_place && (c.out != c.x || (check::is_add(c.op) && c.residual_out != c.residual))) {
+    fail(ExitCode::kUsage,
+         "out and residual_out have types of their own; with --in-place they must be those of x and "
+         "residual");
+  }
   return c;
 }
 

@@ -67,7 +67,7 @@ std::string bytes_text(std::int64_t bytes) {
     ++unit;
   }
   return value == static_cast<double>(static_cast<std::int64_t>(value)) ? fmt::format("{:.0f} {}", value, units[unit])
-                                                                       : fmt::format("{:.1f} {}", value, units[unit]);
+                                                                        : fmt::format("{:.1f} {}", value, units[unit]);
 }
 
 }  // namespace rmsnorm::tools

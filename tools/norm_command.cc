@@ -43,8 +43,10 @@ class NormFiles {
     const Location location = parse_location(text);
     for (const Location& input : inputs_) {
       if (!arguments_.in_place && same_file(input, location)) {
-        fail(ExitCode::kUsage, "{}: this output is the file of an input; it must be another file, or --in-place must "
-             "be given", text);
+        fail(ExitCode::kUsage,
+             "{}: this output is the file of an input; it must be another file, or --in-place must "
+             "be given",
+             text);
       }
     }
     return location;

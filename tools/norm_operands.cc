@@ -32,9 +32,7 @@ Rows split(const Shape& shape, std::int64_t axis) {
   return rows;
 }
 
-bool is_vector(const Tensor& t, const Rows& rows) {
-  return t.shape == rows.normalised || t.shape == Shape{rows.cols};
-}
+bool is_vector(const Tensor& t, const Rows& rows) { return t.shape == rows.normalised || t.shape == Shape{rows.cols}; }
 
 // A parameter as a view that broadcasts against x: its last axes are those normalised, the ones before them are 1 or
 // equal to x's, aligned at the right.
@@ -69,16 +67,17 @@ rn_view broadcast(const Tensor& t, const Rows& rows, const char* name, const Sha
 void call_norm(NormOperands& o, const check::Case& c, std::int64_t axis, std::int32_t threads) {
   const Rows rows = split(o.x.shape, axis);
   if (o.residual && o.residual->shape != o.x.shape) {
-    fail_input("residual: shape is {}; it must be that of x, {}", shape_text(o.residual->shape),
-               shape_text(o.x.shape));
+    fail_input("residual: shape is {}; it must be that of x, {}", shape_text(o.residual->shape), shape_text(o.x.shape));
   }
 
   // Axes that no parameter tells apart are folded, so that x may have more of them than a view.
   const bool fold = (!o.weight || is_vector(*o.weight, rows)) && (!o.bias || is_vector(*o.bias, rows));
   Shape shape = fold ? Shape{rows.count} : rows.leading;
   if (shape.size() >= RN_MAX_RANK) {
-    fail_input("x: shape is {}; it must have less than {} axes beside those normalised where a parameter has more than "
-               "one", shape_text(o.x.shape), RN_MAX_RANK);
+    fail_input(
+        "x: shape is {}; it must have less than {} axes beside those normalised where a parameter has more than "
+        "one",
+        shape_text(o.x.shape), RN_MAX_RANK);
   }
   const auto per_row = [&](void* data, rn_type type) {
     const Shape one = shape.empty() ? Shape{1} : shape;
@@ -130,8 +129,7 @@ void call_norm(NormOperands& o, const check::Case& c, std::int64_t axis, std::in
     case check::Op::kAddRmsNorm:
       return require(rn_add_rms_norm(&out, &sum, inv_or_mean, &x, &residual, w, b, &add_rms, &execution));
     case check::Op::kAddLayerNorm:
-      return require(
-          rn_add_layer_norm(&out, &sum, inv_or_mean, inv_std, &x, &residual, w, b, &add_layer, &execution));
+      return require(rn_add_layer_norm(&out, &sum, inv_or_mean, inv_std, &x, &residual, w, b, &add_layer, &execution));
     case check::Op::kCenter:
       return require(rn_center(&out, &x, &execution));
   }

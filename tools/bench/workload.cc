@@ -159,12 +159,18 @@ void copy_workload(const Workload& w, const BufferSet& set, bool streaming) {
   const auto run = [&](std::byte* out, const std::byte* in, std::int64_t bytes, bool packed) {
     const std::int64_t lines = packed ? w.rows / kQkvHeads : 1;
     // As the library's rule: too few bytes wake no thread.
-    CopyTask task{out, in, lines, bytes / lines, 3 * (bytes / lines), thread_limit(execution),
+    CopyTask task{out,
+                  in,
+                  lines,
+                  bytes / lines,
+                  3 * (bytes / lines),
+                  thread_limit(execution),
                   streaming ? target->stream_copy : nullptr};
     if (bytes < w.threads * kPageBytes) task.pieces = 1;
     if (task.pieces == 1) return task.run(0);
-    run_tasks(execution, task.pieces,
-              [](void* data, std::int64_t piece) { static_cast<const CopyTask*>(data)->run(piece); }, &task);
+    run_tasks(
+        execution, task.pieces, [](void* data, std::int64_t piece) { static_cast<const CopyTask*>(data)->run(piece); },
+        &task);
   };
   run(set.out, set.x, (w.x_bytes() + w.out_bytes()) / 2, w.layout == Layout::kPackedQkv);
   if (check::is_add(w.op)) run(set.residual_out, set.residual, w.x_bytes(), false);

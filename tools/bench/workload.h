@@ -29,9 +29,9 @@ struct Workload {
   std::int32_t threads = 1;
   Cache cache = Cache::kWarm;
 
-  std::int64_t x_bytes() const;    // of the elements of x, without what lies between them
+  std::int64_t x_bytes() const;  // of the elements of x, without what lies between them
   std::int64_t out_bytes() const;
-  std::int64_t bytes() const;      // every operand read and written once
+  std::int64_t bytes() const;         // every operand read and written once
   std::int64_t copied_bytes() const;  // read and written by the copy that it is compared with
 };
 

@@ -41,7 +41,8 @@ Location parse_location(std::string_view text) {
     }
     fail(ExitCode::kUsage, "{}: no tensor is named; it must be {}", text, names);
   }
-  fail(ExitCode::kUsage, "{}: the name is {}; it must end in .npy, or be FILE.safetensors:TENSOR", text, in_quotes(text));
+  fail(ExitCode::kUsage, "{}: the name is {}; it must end in .npy, or be FILE.safetensors:TENSOR", text,
+       in_quotes(text));
 }
 
 Tensor read_tensor(const Location& location, std::optional<rn_type> raw_type, bool* raw_used) {

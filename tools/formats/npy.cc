@@ -113,7 +113,8 @@ class DictionaryParser {
     while (!take(')')) {
       if (!comma) fail_input("{}: the header has {}; it must be ',' or ')' in the shape", file_, in_quotes(rest_));
       shape.push_back(length());
-      if (shape.size() > kMaxRank) fail_input("{}: the shape has more than {} axes; that is the limit", file_, kMaxRank);
+      if (shape.size() > kMaxRank)
+        fail_input("{}: the shape has more than {} axes; that is the limit", file_, kMaxRank);
       comma = take(',');
       if (shape.size() == 1 && !comma && peek() == ')') {
         fail_input("{}: shape is ({}), a number; it must be a tuple, ({},)", file_, shape[0], shape[0]);
@@ -144,8 +145,10 @@ rn_type element_type(const std::string& descr, const std::string& file, std::opt
   if (descr == "<f8") return RN_F64;
   if (descr == "|V2" || descr == "<V2" || descr == "V2") {
     if (!raw_type) {
-      fail_input("{}: element type is {}, two bytes that NumPy has no name for; --type bf16 (or f16) must say what they "
-                 "are", file, in_quotes(descr));
+      fail_input(
+          "{}: element type is {}, two bytes that NumPy has no name for; --type bf16 (or f16) must say what they "
+          "are",
+          file, in_quotes(descr));
     }
     if (rn_type_size(*raw_type) != 2) {
       fail_input("{}: element type is {} and --type is {}; for such elements it must be bf16 or f16", file,

@@ -102,7 +102,8 @@ void write_safetensors(OutputFile& out, const Source* base, std::span<const Name
     if (name == kSafetensorsMetadata) {
       fail(ExitCode::kUsage, "safetensors: tensor is {}; it must be another name, this one is the format's own", name);
     }
-    parts.push_back({{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
+    parts.push_back(
+        {{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
   }
   sort_parts(parts);
 

@@ -78,7 +78,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         }
       }
       if (offsets_ != 2) {
-        fail_input("{}: data_offsets of tensor {} has {} numbers; it must be 2", file_, in_quotes(entry_.name), offsets_);
+        fail_input("{}: data_offsets of tensor {} has {} numbers; it must be 2", file_, in_quotes(entry_.name),
+                   offsets_);
       }
       header_.entries.push_back(std::move(entry_));
     }
@@ -212,9 +213,8 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
   header.data_start = kLengthBytes + length;
 
   for (const auto& entry : header.entries) check_size(entry, file);
-  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
   std::uint64_t expected = 0;
   for (const auto& entry : header.entries) {
     if (entry.begin != expected) {

@@ -35,8 +35,7 @@ void FileSource::read(std::uint64_t offset, std::span<std::byte> out) const {
   constexpr std::size_t kChunk = std::size_t{16} << 20;
   Progress progress("reading " + path_, out.size());
   while (!out.empty()) {
-    const ssize_t got =
-        ::pread(descriptor_, out.data(), std::min(out.size(), kChunk), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(descriptor_, out.data(), std::min(out.size(), kChunk), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno(path_, "read");
     if (got == 0) fail(ExitCode::kInputOutput, "{}: the file became shorter while it was read", path_);

@@ -50,23 +50,30 @@ struct Work {
   std::atomic<int64_t> next;
 };
 
-// The pool orders a caller's writes before its workers' reads and theirs before the caller's return, but inside a
-// library that ThreadSanitizer does not see. These two say so again in our own code.
-std::atomic<uint32_t> started{0};
-std::atomic<uint32_t> ended{0};
+// The pool, and a caller's parallel_for, order the writes before a call before what its pieces read, and theirs before the
+// call's return, but often in libraries that ThreadSanitizer does not see. These counters say so again in our own code:
+// Published stands around a call, Received around what another thread does of it.
+std::atomic<uint32_t> published{0};
+std::atomic<uint32_t> finished{0};
+
+struct Published {
+  Published() { published.fetch_add(1, std::memory_order_release); }
+  ~Published() { finished.load(std::memory_order_acquire); }
+};
+
+struct Received {
+  Received() { published.load(std::memory_order_acquire); }
+  ~Received() { finished.fetch_add(1, std::memory_order_release); }
+};
 
 void run_piece(const Work& work, int64_t index) {
-  started.load(std::memory_order_acquire);
-  {
-    const FloatingPointGuard guard;
-    work.task(work.data, index);
-  }
-  ended.fetch_add(1, std::memory_order_release);
+  const FloatingPointGuard guard;
+  work.task(work.data, index);
 }
 
 // One thread's share: pieces are taken as they come, so a thread that starts late takes fewer.
 void run_lane(void* data, size_t) {
-  started.load(std::memory_order_acquire);
+  const Received edge;
   Work& work = *static_cast<Work*>(data);
   for (;;) {
     const int64_t index = work.next.fetch_add(1, std::memory_order_relaxed);
@@ -75,7 +82,10 @@ void run_lane(void* data, size_t) {
   }
 }
 
-void run_caller_piece(void* data, int64_t index) { run_piece(*static_cast<const Work*>(data), index); }
+void run_caller_piece(void* data, int64_t index) {
+  const Received edge;
+  run_piece(*static_cast<const Work*>(data), index);
+}
 
 // Workers sleep at once after a call. Without this flag each one spins for tens of milliseconds, on CPUs that the
 // caller's own threads want: lab/threads/notes.md.
@@ -90,9 +100,8 @@ class Pool {
     if (!made_) make();
     const bool usable = handle_ != nullptr;
     if (usable) {
-      started.fetch_add(1, std::memory_order_release);
+      const Published edge;
       pthreadpool_parallelize_1d(handle_, run_lane, &work, lanes, kPoolFlags);
-      ended.load(std::memory_order_acquire);
     }
     busy_.store(false, std::memory_order_release);
     return usable;
@@ -172,9 +181,8 @@ void run_tasks(const rn_execution& execution, int64_t count, rn_task task, void*
   Work work{task, data, count, {0}};
   const int64_t lanes = std::min<int64_t>(count, thread_limit(execution));
   if (lanes > 1 && execution.parallel_for != nullptr) {
-    started.fetch_add(1, std::memory_order_release);
+    const Published edge;
     execution.parallel_for(execution.parallel_context, count, run_caller_piece, &work);
-    ended.load(std::memory_order_acquire);
     return;
   }
   // A limit of one CPU makes no pool; more lanes than CPUs would only wait for each other.

@@ -25,6 +25,7 @@ class Matrix {
   rn_view vector_view() const;  // one row as [cols], or one column as [rows]: what weight and statistics take
 
   void fill(reference::Values values, std::uint64_t seed, reference::Stream stream);
+  void take_rows(const Matrix& from, std::int64_t begin);  // same type and columns
   void read_row(std::int64_t r, double* values) const;
   bool fences_intact() const;  // nothing outside the elements was written
   std::uint64_t hash() const;  // of the elements
@@ -42,11 +43,19 @@ class Matrix {
 struct Operands {
   explicit Operands(const Case& c);
 
+  // The layout of c, with the values of another case's inputs from row `begin` on.
+  Operands(const Case& c, const Operands& values, std::int64_t begin = 0);
+
   Matrix x, residual, weight, bias;     // inputs
   Matrix out, residual_out, mean, inv;  // outputs; out and residual_out are absent where written in place
-  Matrix x_before, residual_before;     // what the inputs held, for judging in-place results
+  Matrix x_before, residual_before, weight_before, bias_before;  // what the inputs held before the call
+
   const Matrix& result(bool in_place) const { return in_place ? x : out; }
   const Matrix& sum(bool in_place) const { return in_place ? residual : residual_out; }
+
+ private:
+  void allocate(const Case& c);
+  void remember();
 };
 
 // Calls the library; a null execution means the case's own thread count on the built-in pool.

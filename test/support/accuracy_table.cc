@@ -1,0 +1,133 @@
+#include "support/accuracy_table.h"
+
+#include <cstdio>
+#include <fstream>
+
+namespace rmsnorm::test {
+
+using check::Case;
+using check::Report;
+
+namespace {
+
+constexpr std::int64_t kElementsOfMean = 100;  // fewer say nothing about a distribution
+
+std::string format(const char* pattern, double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+// What an error is counted in, where that is not the ulp of the result.
+const char* unit_note(const reference::Budget& b) {
+  switch (b.unit) {
+    case reference::Unit::kResult:
+      return "";
+    case reference::Unit::kResultAndAddend:
+      return "";
+    case reference::Unit::kLargestAddend:
+      return " of the largest addend";
+    case reference::Unit::kRow:
+      break;
+  }
+  return " of the row's largest";
+}
+
+}  // namespace
+
+AccuracyTable& AccuracyTable::all() {
+  static AccuracyTable table;
+  return table;
+}
+
+AccuracyTable::Key AccuracyTable::key_of(const Case& c) {
+  std::string mode = "once";
+  if (is_rms(c.op)) mode = check::kRoundingNames[c.rounding];
+  if (c.op == check::Op::kCenter) mode = "";
+  if (is_rms(c.op) && c.rounding == RN_ROUND_ONCE && c.weight_offset != 0) mode += " offset";
+  if (c.bias) mode += " bias";
+  return {c.op, c.x, c.out, mode};
+}
+
+void AccuracyTable::add(const Case& c, const Report& report) {
+  Entry& entry = rows_[key_of(c)][c.values];
+  ++entry.cases;
+  entry.report.merge(report);
+}
+
+void AccuracyTable::merge(const AccuracyTable& other) {
+  for (const auto& [key, rows] : other.rows_) {
+    for (const auto& [values, entry] : rows) {
+      Entry& mine = rows_[key][values];
+      mine.cases += entry.cases;
+      mine.report.merge(entry.report);
+    }
+  }
+}
+
+std::string AccuracyTable::label(const Key& key) {
+  std::string text = std::string(check::name_of(key.op)) + " " + rn_type_name(key.x);
+  if (key.out != key.x) text += std::string(" -> ") + rn_type_name(key.out);
+  return key.mode.empty() ? text : text + ", " + key.mode;
+}
+
+AccuracyTable::Entry AccuracyTable::total(const std::map<reference::Values, Entry>& rows) {
+  Entry sum;
+  for (const auto& [values, entry] : rows) {
+    sum.cases += entry.cases;
+    sum.report.merge(entry.report);
+  }
+  return sum;
+}
+
+std::vector<std::string> AccuracyTable::means_beyond(double limit) const {
+  std::vector<std::string> lines;
+  for (const auto& [key, rows] : rows_) {
+    for (const auto& [values, entry] : rows) {
+      if (entry.report.elements < kElementsOfMean || entry.report.mean_ulp() <= limit) continue;
+      lines.push_back(label(key) + ", " + std::string(reference::name_of(values)) + ": mean error " +
+                      format("%.3f ulp, allowed ", entry.report.mean_ulp()) + format("%g", limit));
+    }
+  }
+  return lines;
+}
+
+void AccuracyTable::print() const {
+  std::printf("%-46s %-12s %6s %9s %8s %7s %7s %7s\n", "operation", "values", "cases", "elements", "max ulp", "mean",
+              "exact", "budget");
+  for (const auto& [key, rows] : rows_) {
+    for (const auto& [values, entry] : rows) {
+      const Report& r = entry.report;
+      if (r.elements == 0) continue;
+      std::printf("%-46s %-12s %6d %9lld %8.4f %7.4f %6.1f%% %7.3g\n", label(key).c_str(),
+                  std::string(reference::name_of(values)).c_str(), entry.cases, static_cast<long long>(r.elements),
+                  r.max_ulp, r.mean_ulp(), 100 * r.exact_share(), r.budget.ulps);
+    }
+  }
+}
+
+bool AccuracyTable::write_markdown(const std::string& path) const {
+  std::ofstream file(path);
+  file << "| operation, types, mode | budget (ulp) | max | mean | correctly rounded | elements |\n"
+          "|---|---|---|---|---|---|\n";
+  for (const auto& [key, rows] : rows_) {
+    const Report r = total(rows).report;
+    file << "| " << label(key) << " | " << format("%g", r.budget.ulps) << unit_note(r.budget) << " | "
+         << format("%.3f", r.max_ulp) << " | " << format("%.3f", r.mean_ulp()) << " | "
+         << format("%.2f %%", 100 * r.exact_share()) << " | " << r.elements << " |\n";
+  }
+  file << "\n| operation and type | values | max ulp | mean ulp | correctly rounded |\n|---|---|---|---|---|\n";
+  for (const auto& [key, rows] : rows_) {
+    if (key.out != key.x || (key.mode != "once" && !key.mode.empty())) continue;
+    for (const auto& [values, entry] : rows) {
+      const Report& r = entry.report;
+      if (r.elements == 0) continue;
+      file << "| " << check::name_of(key.op) << " " << rn_type_name(key.x) << " | " << reference::name_of(values)
+           << " | " << format("%.3f", r.max_ulp) << " | " << format("%.3f", r.mean_ulp()) << " | "
+           << format("%.2f %%", 100 * r.exact_share()) << " |\n";
+    }
+  }
+  return file.good();
+}
+
+}  // namespace rmsnorm::test

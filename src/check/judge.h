@@ -12,10 +12,11 @@ namespace rmsnorm::check {
 struct Report {
   std::string error;  // "": within every budget. Else what is wrong: the first fault, with row, column and values
   reference::Budget budget{};
-  std::int64_t elements = 0;  // finite results judged
-  double max_ulp = 0;         // in the budget's unit
-  double sum_ulp = 0;         // max and mean leave out results that are infinite or NaN, which must match exactly
-  std::int64_t exact = 0;     // results that are the nearest number to the exact one
+  std::int64_t elements = 0;   // finite results judged
+  double max_ulp = 0;          // in the budget's unit
+  double sum_ulp = 0;          // max and mean leave out results that are infinite or NaN, which must match exactly
+  std::int64_t near_ties = 0;  // `before_weight`: other numbers than the reference's, allowed next to an inner tie
+  std::int64_t exact = 0;      // results that are the nearest number to the exact one
   std::int64_t worst_row = 0, worst_col = 0;
   double worst_found = 0, worst_expected = 0;
 

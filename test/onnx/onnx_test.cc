@@ -18,7 +18,7 @@ namespace {
 
 using reference::Quad;
 
-constexpr int kOnnxFloat = 1;         // TensorProto.DataType.FLOAT
+constexpr int kOnnxFloat = 1;             // TensorProto.DataType.FLOAT
 constexpr double kDefaultEpsilon = 1e-5;  // of both operators
 
 // The vectors come from f32 arithmetic of their own, which has an error of its own; this is the largest found, in ulps
@@ -73,7 +73,8 @@ struct Vector {
       if (attribute.name() == "epsilon") epsilon = static_cast<double>(attribute.f());
     }
     const std::vector<std::int64_t>& shape = inputs[0].shape;
-    const std::size_t first = static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis);
+    const std::size_t first =
+        static_cast<std::size_t>(axis < 0 ? axis + static_cast<std::int64_t>(shape.size()) : axis);
     rows = product(shape, 0, first);
     cols = product(shape, first, shape.size());
     // The leading axes as they are, the normalised ones as one; at least one leading axis, for the statistics.
@@ -142,8 +143,8 @@ TEST_P(OnnxVector, GivesTheirNumbers) {
     }
     for (std::size_t i = 0; i < cols; ++i) {
       const Quad addend = bias.empty() ? 0 : static_cast<Quad>(bias[i]);
-      const Quad scale = std::max({reference::absolute(exact[i]), reference::absolute(addend),
-                                   reference::absolute(exact[i] - addend)});
+      const Quad scale = std::max(
+          {reference::absolute(exact[i]), reference::absolute(addend), reference::absolute(exact[i] - addend)});
       const double expected = v.outputs[0].values[r * cols + i], found = out[r * cols + i];
       const double error_of_vector = reference::ulp_distance(RN_F32, expected, exact[i], scale);
       EXPECT_LE(error_of_vector, kErrorOfVectors) << "row " << r << ", column " << i << ": " << expected;

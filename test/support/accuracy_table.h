@@ -19,7 +19,7 @@ class AccuracyTable {
   void print() const;
   bool write_markdown(const std::string& path) const;
 
-  // One line for each row whose mean error is larger.
+  // One line for each distribution whose mean error, over all cases of its types in any mode, is larger.
   std::vector<std::string> means_beyond(double limit) const;
 
  private:
@@ -32,6 +32,7 @@ class AccuracyTable {
   };
   struct Entry {
     int cases = 0;
+    double sum_of_means = 0;  // each case counts once, or one wide row would decide
     check::Report report;
   };
   static Key key_of(const check::Case& c);

@@ -195,6 +195,30 @@ TEST(Threads, PiecesRunInTheDefaultEnvironment) {
   }
 }
 
+TEST(Threads, CallsFromManyThreadsShareTheirInputs) {
+  constexpr int64_t kRows = 256, kCols = 2048;  // some calls get the pool, the others do without
+  std::vector<float> x(kRows * kCols), weight(kCols, 2.0f), expected(x.size());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 101) - 50.0f;
+  const rn_view x_view = rn_matrix(x.data(), RN_F32, kRows, kCols);
+  const rn_view weight_view = rn_vector(weight.data(), RN_F32, kCols);
+  const auto call = [&](std::vector<float>& out, int threads) {
+    const rn_view out_view = rn_matrix(out.data(), RN_F32, kRows, kCols);
+    const rn_execution execution = {threads, nullptr, nullptr};
+    return rn_rms_norm(&out_view, nullptr, &x_view, &weight_view, nullptr, nullptr, &execution);
+  };
+  ASSERT_EQ(call(expected, 1), RN_OK);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<float> out(x.size());
+      for (int i = 0; i < 5; ++i) wrong += call(out, t % 3) != RN_OK || out != expected;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 TEST(Threads, CallsKeepTheCallersEnvironment) {
   const float tiny = 1e-42f;
   float out[2] = {0, 0};

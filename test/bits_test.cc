@@ -88,7 +88,7 @@ TEST(BitsOfLargeCalls, EqualOnEveryTargetAndThreadCount) {
     std::int64_t rows, cols;
   };
   const std::vector<Shape> shapes = reduced() ? std::vector<Shape>{{1, 40000}, {300, 100}}
-                                              : std::vector<Shape>{{1, 131072}, {2, 131077}, {1, 1 << 20}, {700, 1100}};
+                                              : std::vector<Shape>{{2, 131077}, {1, 1 << 19}, {700, 1100}};
   for (const Op op : check::kAllOps) {
     for (const rn_type type : {RN_F32, RN_BF16, RN_F64}) {
       for (const Shape shape : shapes) {
@@ -101,7 +101,7 @@ TEST(BitsOfLargeCalls, EqualOnEveryTargetAndThreadCount) {
         for (const std::string& target : supported_targets()) {
           const UseTarget use(target);
           c.target = target;
-          for (const std::int32_t threads : {1, 2, 4}) {
+          for (const std::int32_t threads : {1, 4}) {
             c.threads = threads;
             const std::uint64_t found = outcome_of(c, Operands(c, values));
             if (first) expected = found;

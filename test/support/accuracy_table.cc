@@ -84,10 +84,9 @@ AccuracyTable::Entry AccuracyTable::total(const std::map<reference::Values, Entr
 
 std::vector<std::string> AccuracyTable::means_beyond(double limit) const {
   std::map<std::pair<Key, reference::Values>, Entry> all_modes;
-  for (auto [key, rows] : rows_) {
-    key.mode = "any mode";
+  for (const auto& [key, rows] : rows_) {
     for (const auto& [values, entry] : rows) {
-      Entry& sum = all_modes[{key, values}];
+      Entry& sum = all_modes[{{key.op, key.x, key.out, "any mode"}, values}];
       sum.cases += entry.cases;
       sum.sum_of_means += entry.sum_of_means;
     }

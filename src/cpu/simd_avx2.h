@@ -1,6 +1,8 @@
 // The vector vocabulary on AVX2 with FMA and F16C. See simd.h.
 #include <immintrin.h>
 
+#include "cpu/f16c.h"
+
 namespace rmsnorm::RMSNORM_TARGET {
 
 inline constexpr int kLanes = 8;
@@ -104,8 +106,6 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr char kFamily[] = "avx2";
 inline constexpr char kDescription[] = "AVX2 with FMA and F16C";
 
-inline bool supported() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
+inline bool supported() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

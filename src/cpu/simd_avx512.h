@@ -1,6 +1,8 @@
 // The vector vocabulary on AVX-512 (F, BW, DQ, VL; BF16 where the file is compiled with it). See simd.h.
 #include <immintrin.h>
 
+#include "cpu/f16c.h"
+
 namespace rmsnorm::RMSNORM_TARGET {
 
 inline constexpr int kLanes = 16;
@@ -135,7 +137,7 @@ inline bool supported() {
   if (!__builtin_cpu_supports("avx512bf16")) return false;
 #endif
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("f16c") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && has_f16c() &&
          __builtin_cpu_supports("fma");
 }
 

@@ -83,10 +83,10 @@ void run_norm(const NormArguments& a) {
   NormFiles files(a);
   NormOperands o;
   o.x = files.read(a.input);
-  files.check_type(o.x);
   if (!a.weight.empty()) o.weight = files.read(a.weight);
   if (!a.bias.empty()) o.bias = files.read(a.bias);
   if (!a.residual.empty()) o.residual = files.read(a.residual);
+  files.check_type(o.x);
   o.in_place = a.in_place;
   o.out_type = a.out_type.empty() ? o.x.type : parse_type("--out-type", a.out_type);
   o.stats_wanted = !a.stats.empty();

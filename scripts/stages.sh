@@ -141,8 +141,8 @@ stage_tsan() {
 }
 
 build_fuzzers() {
-  configure fuzz -DRMSNORM_TOOLS=OFF -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
-  build fuzz
+  configure fuzz -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
+  build fuzz fuzzers
 }
 
 run_fuzzers() { # run_fuzzers SECONDS: each for that long; a finding is kept in build/fuzz

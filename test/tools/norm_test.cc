@@ -129,11 +129,11 @@ TEST_F(NormCommand, bf16_as_numpy_writes_it) {
   norm({"rms_norm", "x.npy", "--type", "bf16", "--out-type", "f32", "--epsilon", "0", "-o", "f.npy"});
   const double rms = std::sqrt(7.5);
   expect_near(read_floats("f.npy"), {1 / rms, 2 / rms, 3 / rms, 4 / rms});
-  write_npy("f32.npy", {4}, {1, 2, 3, 4});
+  write_npy("f32.npy", {1, 4}, {1, 2, 3, 4});
   expect_failure({"norm", "rms_norm", "f32.npy", "--type", "bf16", "-o", "y.npy"}, 2,
                  "must be the type of f32.npy, f32");
   norm({"rms_norm", "f32.npy", "--out-type", "bf16", "-o", "g.npy"});
-  norm({"rms_norm", "f32.npy", "--type", "bf16", "--weight", "x.npy", "--axis", "0", "-o", "h.npy"});
+  norm({"rms_norm", "f32.npy", "--type", "bf16", "--weight", "x.npy", "-o", "h.npy"});
 }
 
 TEST_F(NormCommand, safetensors_in_and_out) {

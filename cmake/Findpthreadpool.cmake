@@ -1,5 +1,5 @@
-# pthreadpool::pthreadpool, from a package without CMake or pkg-config files, as Debian's is. Also installed, for users of
-# the static library.
+# pthreadpool::pthreadpool, from a package without CMake or pkg-config files, as Debian's is. Also installed, for users
+# of the static library.
 find_path(pthreadpool_INCLUDE_DIR pthreadpool.h)
 find_library(pthreadpool_LIBRARY pthreadpool)
 include(FindPackageHandleStandardArgs)

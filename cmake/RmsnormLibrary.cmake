@@ -12,8 +12,12 @@ function(rmsnorm_library kind)
   string(TOLOWER ${kind} name)
   add_library(rmsnorm_${name} ${kind} ${objects})
   add_library(rmsnorm::${name} ALIAS rmsnorm_${name})
-  set_target_properties(rmsnorm_${name} PROPERTIES OUTPUT_NAME rmsnorm EXPORT_NAME ${name} LINKER_LANGUAGE CXX
-                                                   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  set_target_properties(rmsnorm_${name} PROPERTIES
+    OUTPUT_NAME rmsnorm
+    EXPORT_NAME ${name}
+    LINKER_LANGUAGE CXX
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}) # before 1.0 a minor version may break the ABI
   target_include_directories(rmsnorm_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                                     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(rmsnorm_${name} INTERFACE cxx_std_20)

@@ -42,7 +42,7 @@ int main() {
   rmsnorm::rms_norm(rows_view, {}, stream_view, weight_view);
   for (int layer = 0; layer < kLayers; ++layer) {
     block(rows);
-    // stream += rows, then rows = rms_norm(stream): the norm's input and its rows share a buffer, and so does the stream.
+    // stream += rows, then rows = rms_norm(stream); both are read and overwritten.
     rmsnorm::add_rms_norm(rows_view, stream_view, {}, rows_view, stream_view, weight_view);
     std::printf("layer %d stream %.4f %.4f.. rows %.4f %.4f..\n", layer, static_cast<double>(stream[0]),
                 static_cast<double>(stream[1]), static_cast<double>(to_float(rows[0])),

@@ -1,4 +1,5 @@
-// What a thread pool costs and how it behaves where libraries get hurt. Prints one Markdown row; run.sh makes the table.
+// What a thread pool costs and how it behaves where libraries get hurt. Prints one Markdown row; run.sh makes the
+// table.
 #include <dlfcn.h>
 #include <signal.h>
 #include <sys/resource.h>

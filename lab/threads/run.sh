@@ -14,6 +14,7 @@ compile tbb -DPOOL_TBB -ltbb
 compile spin -DPOOL_PTHREADPOOL -lpthreadpool
 compile yield -DPOOL_PTHREADPOOL -DPOOL_YIELD -lpthreadpool
 compile rmsnorm -Iinclude -Isrc src/cpu/threads.cc -lpthreadpool
-echo '| pool | first call | warm median | warm 99 % | after 10 ms | CPU ms burnt | malloc/call | after fork | nested | no threads to be had | 2 callers | 8 callers |'
+echo '| pool | first call | warm median | warm 99 % | after 10 ms | CPU burnt | malloc/call | after fork | nested |' \
+  'no threads | 2 callers | 8 callers |'
 echo '|---|---|---|---|---|---|---|---|---|---|---|---|'
 for name in openmp tbb spin yield rmsnorm; do "$build/$name" || echo "| $name | died |"; done

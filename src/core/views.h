@@ -28,7 +28,8 @@ inline constexpr int64_t kMaxRows = int64_t{1} << 40;
 inline constexpr int64_t kMaxSpan = int64_t{1}
                                     << 60;  // bytes from a tensor's first to its last; sums of spans cannot overflow
 
-// Enumerations come from C callers and may hold any number; as an int they can be looked at without undefined behaviour.
+// Enumerations come from C callers and may hold any number; as an int they can be looked at without undefined
+// behaviour.
 template <class Enum>
 int as_int(const Enum& value) {
   static_assert(sizeof(Enum) == sizeof(int));

@@ -50,8 +50,8 @@ struct Work {
   std::atomic<int64_t> next;
 };
 
-// The pool, and a caller's parallel_for, order the writes before a call before what its pieces read, and theirs before the
-// call's return, but often in libraries that ThreadSanitizer does not see. These counters say so again in our own code:
+// The pool, and a caller's parallel_for, order what was written before a call before its pieces, and these before its
+// return, but often in libraries that ThreadSanitizer does not see. These counters say so again in our own code:
 // Published stands around a call, Received around what another thread does of it.
 std::atomic<uint32_t> published{0};
 std::atomic<uint32_t> finished{0};

@@ -1,5 +1,5 @@
-# cmake -DNM=.. -DLIBRARY=.. -DLIST=.. -DHEADER=.. -P symbols.cmake: the shared library exports the names in LIST, all of
-# them and no other, and the header declares the same.
+# cmake -DNM=.. -DLIBRARY=.. -DLIST=.. -DHEADER=.. -P symbols.cmake: the shared library exports the names in LIST, all
+# of them and no other, and the header declares the same.
 file(STRINGS "${LIST}" wanted)
 
 execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)

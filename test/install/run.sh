@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh CMAKE BUILD CC CXX: installs the build tree, moves what was installed, and uses it from there as strangers do: with
-# find_package and with pkg-config, shared and static, from C and from C++.
+# run.sh CMAKE BUILD CC CXX: installs the build tree, moves what was installed, and uses it from there as strangers do:
+# with find_package and with pkg-config, shared and static, from C and from C++.
 set -eu
 cmake=$1
 build=$2
@@ -40,7 +40,8 @@ mkdir "$work/programs"
 pc_dir=$(dirname "$(find "$work/prefix" -name rmsnorm.pc)")
 export PKG_CONFIG_PATH="$pc_dir"
 lib_dir=$(pkg-config --variable=libdir rmsnorm)
-test "$(pkg-config --modversion rmsnorm)" = "$(sed -n 's/^#define RMSNORM_VERSION "\(.*\)"/\1/p' "$work/prefix/include/rmsnorm/rmsnorm.h")"
+header_version=$(sed -n 's/^#define RMSNORM_VERSION "\(.*\)"/\1/p' "$work/prefix/include/rmsnorm/rmsnorm.h")
+test "$(pkg-config --modversion rmsnorm)" = "$header_version"
 # shellcheck disable=SC2046 # flags are several words
 {
   $CC "$here/consumer/use.c" -o "$work/programs/c_shared" $(pkg-config --cflags --libs rmsnorm)

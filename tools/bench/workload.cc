@@ -24,13 +24,18 @@ std::int64_t x_extent(const Workload& w) { return w.layout == Layout::kDense ? w
 
 std::int64_t round_up(std::int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-void fill(std::byte* data, std::int64_t bytes, rn_type type, reference::Values values) {
-  constexpr std::int64_t kPattern = 1 << 14;  // elements
-  const Buffer pattern(static_cast<std::size_t>(kPattern * size_of(type)));
-  reference::fill_row(const_cast<std::byte*>(pattern.data()), values, type, 1, reference::Stream::kX, 0, kPattern);
-  for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(pattern.size())) {
-    std::memcpy(data + at, pattern.data(),
-                static_cast<std::size_t>(std::min(bytes - at, static_cast<std::int64_t>(pattern.size()))));
+// Elements to fill buffers with, again and again: making them takes much longer than copying them.
+Buffer make_pattern(rn_type type, reference::Values values) {
+  constexpr std::int64_t kElements = 1 << 14;
+  Buffer pattern(static_cast<std::size_t>(kElements * size_of(type)));
+  reference::fill_row(pattern.data(), values, type, 1, reference::Stream::kX, 0, kElements);
+  return pattern;
+}
+
+void fill(std::byte* data, std::int64_t bytes, const Buffer& pattern) {
+  const auto step = static_cast<std::int64_t>(pattern.size());
+  for (std::int64_t at = 0; at < bytes; at += step) {
+    std::memcpy(data + at, pattern.data(), static_cast<std::size_t>(std::min(bytes - at, step)));
   }
 }
 
@@ -100,16 +105,17 @@ void WorkloadMemory::prepare(const Workload& w) {
   std::byte* next = arena_.data();
   next += (kPageBytes - static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(next) % kPageBytes)) % kPageBytes;
   sets_.clear();
+  const Buffer values = make_pattern(w.type, reference::Values::kNormal);
   for (std::int64_t i = 0; i < count; ++i) {
     BufferSet set;
     set.x = next;
     set.out = next + room;
-    fill(set.x, x_extent(w), w.type, reference::Values::kNormal);
+    fill(set.x, x_extent(w), values);
     std::memset(set.out, 0, static_cast<std::size_t>(room));
     if (check::is_add(w.op)) {
       set.residual = next + 2 * room;
       set.residual_out = next + 3 * room;
-      fill(set.residual, w.x_bytes(), w.type, reference::Values::kNormal);
+      fill(set.residual, w.x_bytes(), values);
       std::memset(set.residual_out, 0, static_cast<std::size_t>(room));
     }
     next += set_bytes;
@@ -118,8 +124,8 @@ void WorkloadMemory::prepare(const Workload& w) {
   const std::int64_t parameter_bytes = w.cols * size_of(w.weight_type);
   weight_ = Buffer(static_cast<std::size_t>(parameter_bytes));
   bias_ = Buffer(static_cast<std::size_t>(parameter_bytes));
-  fill(weight_.data(), parameter_bytes, w.weight_type, reference::Values::kWeight);
-  fill(bias_.data(), parameter_bytes, w.weight_type, reference::Values::kNormal);
+  fill(weight_.data(), parameter_bytes, make_pattern(w.weight_type, reference::Values::kWeight));
+  fill(bias_.data(), parameter_bytes, make_pattern(w.weight_type, reference::Values::kNormal));
 }
 
 void call_workload(const Workload& w, const BufferSet& set, const std::byte* weight, const std::byte* bias) {

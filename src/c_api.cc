@@ -66,19 +66,7 @@ const char* rn_type_name(rn_type type) {
   }
 }
 
-size_t rn_type_size(rn_type type) {
-  switch (rmsnorm::as_int(type)) {
-    case RN_F32:
-      return 4;
-    case RN_F16:
-    case RN_BF16:
-      return 2;
-    case RN_F64:
-      return 8;
-    default:
-      return 0;
-  }
-}
+size_t rn_type_size(rn_type type) { return static_cast<size_t>(rmsnorm::type_size(rmsnorm::as_int(type))); }
 
 rn_view rn_matrix(void* data, rn_type type, int64_t rows, int64_t cols) {
   const int64_t shape[] = {rows, cols};

@@ -84,28 +84,21 @@ rn_status take_operands(const NormArguments& a, NormCall* call) {
   if (status == RN_OK && a.add) status = require(a.function, "residual_out", a.residual_out);
   if (status == RN_OK) status = require(a.function, "x", a.x);
   if (status == RN_OK && a.add) status = require(a.function, "residual", a.residual);
-  if (status == RN_OK) status = take_x(a.function, {"x", Form::kX, false, kAnyType}, a.x, call);
+  if (status == RN_OK) status = take_x(a.function, {"x", Form::kX, false, kAnyType}, *a.x, call);
   if (status != RN_OK) return status;
 
   const TypeRules types = rules_for(a.x->type);
-  const struct {
-    OperandRule rule;
-    const rn_view* view;
-    Operand* operand;
-  } others[] = {
-      {{"out", Form::kSame, true, types.out}, a.out, &call->out},
-      {{"residual_out", Form::kSame, true, types.residual}, a.residual_out, &call->residual_out},
-      {{"mean", Form::kStatistic, true, types.statistic}, a.mean, &call->mean},
-      {{a.inv_name, Form::kStatistic, true, types.statistic}, a.inv, &call->inv},
-      {{"residual", Form::kSame, false, types.residual}, a.residual, &call->residual},
-      {{"weight", Form::kBroadcast, false, types.weight}, a.weight, &call->weight},
-      {{"bias", Form::kBroadcast, false, types.weight}, a.bias, &call->bias},
+  const auto take = [&](OperandRule rule, const rn_view* view, Operand* operand) {
+    if (status == RN_OK && view != nullptr) status = take_operand(a.function, rule, *view, *a.x, *call, operand);
   };
-  for (const auto& other : others) {
-    status = take_operand(a.function, other.rule, other.view, *a.x, *call, other.operand);
-    if (status != RN_OK) return status;
-  }
-  return RN_OK;
+  take({"out", Form::kSame, true, types.out}, a.out, &call->out);
+  take({"residual_out", Form::kSame, true, types.residual}, a.residual_out, &call->residual_out);
+  take({"mean", Form::kStatistic, true, types.statistic}, a.mean, &call->mean);
+  take({a.inv_name, Form::kStatistic, true, types.statistic}, a.inv, &call->inv);
+  take({"residual", Form::kSame, false, types.residual}, a.residual, &call->residual);
+  take({"weight", Form::kBroadcast, false, types.weight}, a.weight, &call->weight);
+  take({"bias", Form::kBroadcast, false, types.weight}, a.bias, &call->bias);
+  return status;
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <iterator>
 #include <numeric>
 
 #include "core/status.h"
+#include "core/views.h"
 
 namespace rmsnorm {
 namespace {
@@ -114,6 +114,7 @@ struct NamedRegion {
   const char* name;
   const Operand* operand;
   Region region;
+  Interval bytes;
 };
 
 bool is_alias(const NamedRegion& output, const NamedRegion& input, int leading) {
@@ -122,20 +123,19 @@ bool is_alias(const NamedRegion& output, const NamedRegion& input, int leading) 
   return a.base == b.base && a.type == b.type && std::equal(a.strides, a.strides + leading, b.strides);
 }
 
+bool disjoint(Interval a, Interval b) { return a.end <= b.begin || b.end <= a.begin; }
+
 rn_status refuse(const char* function, const NamedRegion& a, const char* with, Interval other, const char* rule) {
-  const Interval own = bounds(a.region);
   return fail(RN_INVALID_VALUE,
               "%s: %s is in bytes 0x%" PRIxPTR " to 0x%" PRIxPTR " and overlaps %s in bytes 0x%" PRIxPTR
               " to 0x%" PRIxPTR "; it must %s",
-              function, a.name, own.begin, own.end - 1, with, other.begin, other.end - 1, rule);
+              function, a.name, a.bytes.begin, a.bytes.end - 1, with, other.begin, other.end - 1, rule);
 }
 
 }  // namespace
 
 Overlap overlap(const Region& a, const Region& b) {
-  const Interval in_a = bounds(a);
-  const Interval in_b = bounds(b);
-  if (in_a.end <= in_b.begin || in_b.end <= in_a.begin) return Overlap::kNone;
+  if (disjoint(bounds(a), bounds(b))) return Overlap::kNone;
   Search search;
   for (int k = 0; k < a.axes; ++k) search.add_index(a.strides[k], a.shape[k]);
   for (int k = 0; k < b.axes; ++k) search.add_index(-b.strides[k], b.shape[k]);
@@ -168,33 +168,40 @@ Overlap overlap_with_itself(const Region& a) {
 }
 
 rn_status check_overlap(const char* function, const char* inv_name, const NormCall& call) {
-  // Outputs first; of these, out may be x and residual_out may be residual.
-  constexpr int kOutputs = 4;
-  NamedRegion regions[] = {{"out", &call.out, {}},       {"residual_out", &call.residual_out, {}},
-                           {"mean", &call.mean, {}},     {inv_name, &call.inv, {}},
-                           {"x", &call.x, {}},           {"residual", &call.residual, {}},
-                           {"weight", &call.weight, {}}, {"bias", &call.bias, {}}};
-  for (NamedRegion& named : regions) {
-    const Operand& operand = *named.operand;
-    const bool is_statistic = &operand == &call.mean || &operand == &call.inv;
-    const auto element = static_cast<int64_t>(rn_type_size(operand.type));
-    named.region = {reinterpret_cast<uintptr_t>(operand.base), is_statistic ? element : element * call.cols,
-                    call.leading, call.shape, operand.strides};
-  }
-  for (int i = 0; i < kOutputs; ++i) {
+  NamedRegion regions[8];  // of the operands that are there, outputs first
+  int count = 0;
+  const auto add = [&](const char* name, const Operand& operand, int64_t columns) {
+    if (operand.base == nullptr) return;
+    NamedRegion& added = regions[count++];
+    added.name = name;
+    added.operand = &operand;
+    added.region = {reinterpret_cast<uintptr_t>(operand.base), columns * type_size(operand.type), call.leading,
+                    call.shape, operand.strides};
+    added.bytes = bounds(added.region);
+  };
+  add("out", call.out, call.cols);
+  add("residual_out", call.residual_out, call.cols);
+  add("mean", call.mean, 1);
+  add(inv_name, call.inv, 1);
+  const int outputs = count;
+  add("x", call.x, call.cols);
+  add("residual", call.residual, call.cols);
+  add("weight", call.weight, call.cols);
+  add("bias", call.bias, call.cols);
+
+  for (int i = 0; i < outputs; ++i) {
     const NamedRegion& output = regions[i];
-    if (output.operand->base == nullptr) continue;
     if (overlap_with_itself(output.region) == Overlap::kSome) {
-      return refuse(function, output, "itself", bounds(output.region), "have each element at its own place");
+      return refuse(function, output, "itself", output.bytes, "have each element at its own place");
     }
-    for (int j = i + 1; j < static_cast<int>(std::size(regions)); ++j) {
+    for (int j = i + 1; j < count; ++j) {
       const NamedRegion& other = regions[j];
-      if (other.operand->base == nullptr) continue;
+      if (disjoint(output.bytes, other.bytes)) continue;
       const bool may_be_alias = (output.operand == &call.out && other.operand == &call.x) ||
                                 (output.operand == &call.residual_out && other.operand == &call.residual);
       if (may_be_alias && is_alias(output, other, call.leading)) continue;
       if (overlap(output.region, other.region) == Overlap::kSome) {
-        return refuse(function, output, other.name, bounds(other.region),
+        return refuse(function, output, other.name, other.bytes,
                       may_be_alias ? "be that same view or share no byte with it" : "share no byte with it");
       }
     }

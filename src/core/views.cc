@@ -17,7 +17,7 @@ struct Argument {
   const rn_view& view;
 
   int64_t last() const { return view.rank - 1; }
-  int64_t element() const { return static_cast<int64_t>(rn_type_size(view.type)); }
+  int64_t element() const { return type_size(view.type); }
   bool has_rows() const { return rule.form != Form::kStatistic; }  // its last axis is the normalised one
 };
 
@@ -117,7 +117,7 @@ rn_status check_data(const Argument& a) {
   if (a.view.data == nullptr) {
     return fail(RN_INVALID_VALUE, "%s: %s.data is NULL; it must point to the elements", a.function, a.rule.name);
   }
-  if (reinterpret_cast<uintptr_t>(a.view.data) % static_cast<uintptr_t>(a.element()) != 0) {
+  if ((reinterpret_cast<uintptr_t>(a.view.data) & static_cast<uintptr_t>(a.element() - 1)) != 0) {
     return fail(RN_INVALID_VALUE, "%s: %s.data is %p; it must be a multiple of %" PRId64 ", the size of %s", a.function,
                 a.rule.name, a.view.data, a.element(), rn_type_name(a.view.type));
   }
@@ -193,28 +193,28 @@ void set_operand(const Argument& a, int leading, Operand* operand) {
 
 }  // namespace
 
-rn_status take_x(const char* function, const OperandRule& rule, const rn_view* view, NormCall* call) {
-  const Argument a{function, rule, *view};
+rn_status take_x(const char* function, const OperandRule& rule, const rn_view& view, NormCall* call) {
+  const Argument a{function, rule, view};
   rn_status status = check_type(a, nullptr);
   if (status == RN_OK) status = check_rank_and_sizes(a);
   if (status != RN_OK) return status;
-  const int64_t cols = view->shape[a.last()];
+  const int64_t cols = view.shape[a.last()];
   if (cols < 1 || cols > kMaxCols) {
     return fail(RN_INVALID_VALUE, "%s: x.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the normalised axis",
                 function, static_cast<int>(a.last()), cols);
   }
   call->cols = cols;
-  call->leading = view->rank - 1;
+  call->leading = view.rank - 1;
   call->rows = 1;
   for (int k = 0; k < call->leading; ++k) {
-    call->shape[k] = view->shape[k];
-    if (view->shape[k] == 0) call->rows = 0;  // whatever the other sizes are
+    call->shape[k] = view.shape[k];
+    if (view.shape[k] == 0) call->rows = 0;  // whatever the other sizes are
   }
   for (int k = 0; k < call->leading && call->rows != 0; ++k) {
-    if (__builtin_mul_overflow(call->rows, view->shape[k], &call->rows) || call->rows > kMaxRows) {
+    if (__builtin_mul_overflow(call->rows, view.shape[k], &call->rows) || call->rows > kMaxRows) {
       return fail(RN_INVALID_VALUE,
                   "%s: x.shape[%d] is %" PRId64 "; the product of x's leading sizes must be at most 2^40 rows",
-                  function, k, view->shape[k]);
+                  function, k, view.shape[k]);
     }
   }
   status = check_data(a);
@@ -222,13 +222,9 @@ rn_status take_x(const char* function, const OperandRule& rule, const rn_view* v
   return status;
 }
 
-rn_status take_operand(const char* function, const OperandRule& rule, const rn_view* view, const rn_view& x,
+rn_status take_operand(const char* function, const OperandRule& rule, const rn_view& view, const rn_view& x,
                        const NormCall& call, Operand* operand) {
-  if (view == nullptr) {
-    *operand = Operand{};
-    return RN_OK;
-  }
-  const Argument a{function, rule, *view};
+  const Argument a{function, rule, view};
   const rn_status status = check_view(a, &x);
   if (status == RN_OK && call.rows != 0) set_operand(a, call.leading, operand);
   return status;

@@ -38,11 +38,26 @@ int as_int(const Enum& value) {
   return number;
 }
 
-// Takes x in: sets leading, shape, rows, cols and x of `call`. Leading axes are those of the view, not yet collapsed.
-rn_status take_x(const char* function, const OperandRule& rule, const rn_view* view, NormCall* call);
+// Bytes of one element; 0 for a number that is no type.
+inline int64_t type_size(int type) {
+  switch (type) {
+    case RN_F32:
+      return 4;
+    case RN_F16:
+    case RN_BF16:
+      return 2;
+    case RN_F64:
+      return 8;
+    default:
+      return 0;
+  }
+}
 
-// Takes any other operand in, after x. A null view sets a null base.
-rn_status take_operand(const char* function, const OperandRule& rule, const rn_view* view, const rn_view& x,
+// Takes x in: sets leading, shape, rows, cols and x of `call`. Leading axes are those of the view, not yet collapsed.
+rn_status take_x(const char* function, const OperandRule& rule, const rn_view& view, NormCall* call);
+
+// Takes any other operand in, after x.
+rn_status take_operand(const char* function, const OperandRule& rule, const rn_view& view, const rn_view& x,
                        const NormCall& call, Operand* operand);
 
 // Drops leading axes of size 1, orders the others by out's stride, and merges neighbours that every operand steps

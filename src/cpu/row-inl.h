@@ -12,51 +12,47 @@ struct Row {
   char *out, *residual_out, *mean, *inv, *x, *residual, *weight, *bias;
 };
 
-// Walks over rows in order: a step along the innermost axis is eight additions, which compile to one or two of vectors.
+// The eight addresses of a Row as one vector: a step is one addition, and reading a Row right after it finds whole stores.
+using Addresses = uint64_t __attribute__((vector_size(64)));
+static_assert(sizeof(Row) == sizeof(Addresses));
+
+// Walks over rows in order, without a multiplication or division per row.
 class Cursor {
  public:
   Cursor(const NormCall& call, int64_t row) : call_(call) {
     const Operand* operands[] = {&call.out, &call.residual_out, &call.mean,   &call.inv,
                                  &call.x,   &call.residual,     &call.weight, &call.bias};
-    for (int k = 0; k < kOperands; ++k) {
-      at_[k] = reinterpret_cast<uintptr_t>(operands[k]->base);
-      for (int axis = 0; axis < call.leading; ++axis) {
-        steps_[axis][k] = operands[k]->base == nullptr ? 0 : static_cast<uintptr_t>(operands[k]->strides[axis]);
-      }
-    }
+    for (int k = 0; k < 8; ++k) at_[k] = reinterpret_cast<uint64_t>(operands[k]->base);
     for (int axis = call.leading - 1; axis >= 0; --axis) {
       index_[axis] = row % call.shape[axis];
       row /= call.shape[axis];
-      move(axis, static_cast<uintptr_t>(index_[axis]));
+      for (int k = 0; k < 8; ++k) {
+        const bool moves = operands[k]->base != nullptr;
+        steps_[axis][k] = moves ? static_cast<uint64_t>(operands[k]->strides[axis]) : 0;
+      }
+      at_ += steps_[axis] * static_cast<uint64_t>(index_[axis]);
     }
   }
 
   Row row() const {
     Row row;
-    static_assert(sizeof row == sizeof at_);
-    memcpy(&row, at_, sizeof row);
+    memcpy(&row, &at_, sizeof row);
     return row;
   }
 
   void advance() {
     for (int axis = call_.leading - 1; axis >= 0; --axis) {
-      for (int k = 0; k < kOperands; ++k) at_[k] += steps_[axis][k];
+      at_ += steps_[axis];
       if (++index_[axis] < call_.shape[axis]) return;
-      move(axis, static_cast<uintptr_t>(-index_[axis]));
+      at_ -= steps_[axis] * static_cast<uint64_t>(index_[axis]);
       index_[axis] = 0;
     }
   }
 
  private:
-  static constexpr int kOperands = 8;
-
-  void move(int axis, uintptr_t steps) {
-    for (int k = 0; k < kOperands; ++k) at_[k] += steps_[axis][k] * steps;
-  }
-
   const NormCall& call_;
-  uintptr_t at_[kOperands];  // addresses; unsigned, because strides may be negative
-  uintptr_t steps_[kMaxLeading][kOperands];
+  Addresses at_;  // unsigned, because strides may be negative
+  Addresses steps_[kMaxLeading];
   int64_t index_[kMaxLeading];
 };
 

@@ -3,6 +3,7 @@
 #define RMSNORM_CPU_APPLY_INL_H_
 
 #include "core/call.h"
+#include "cpu/moments-inl.h"
 #include "cpu/row-inl.h"
 #include "cpu/simd.h"
 #include "cpu/target.h"
@@ -19,9 +20,9 @@ enum class Style : uint8_t {
 
 // What the loop knows of weight and bias when it is compiled. kAny asks for each pair.
 enum class Given : uint8_t {
-  kWeight,         // weight of the type of x; no bias, no offset
-  kWideWeight,     // weight in f32 with 16-bit x; no bias, no offset
-  kWeightAndBias,  // both of the type of x; no offset
+  kWeight,         // weight of the type of x; no bias
+  kWideWeight,     // weight in f32 with 16-bit x; no bias
+  kWeightAndBias,  // both of the type of x
   kAny,
 };
 
@@ -36,17 +37,15 @@ struct Parameters {
         bias{row.bias, call.bias.type},
         offset(static_cast<float>(call.weight_offset)),
         wide_offset(call.weight_offset) {}
-  bool has_offset() const { return wide_offset != 0; }
 };
 
 template <class X>
 inline Given given(const NormCall& call) {
-  const bool weight = call.weight.base != nullptr && call.weight_offset == 0;
+  if (call.weight.base == nullptr) return Given::kAny;
   const bool own_type = call.weight.type == X::kType;
   if (call.bias.base != nullptr) {
-    return weight && own_type && call.bias.type == X::kType ? Given::kWeightAndBias : Given::kAny;
+    return own_type && call.bias.type == X::kType ? Given::kWeightAndBias : Given::kAny;
   }
-  if (!weight) return Given::kAny;
   if (own_type) return Given::kWeight;
   return call.weight.type == RN_F32 ? Given::kWideWeight : Given::kAny;
 }
@@ -56,7 +55,8 @@ template <class X, Style kStyle, Given kGiven, bool kSplit>
 class Finish {
  public:
   Finish(const NormCall& call, const Row& row, const RowScale& scale)
-      : parameters_(call, row), scale_(scale), round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT) {
+      : parameters_(call, row), scale_(scale), round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT),
+        has_offset_(call.weight_offset != 0) {
     const float mean = static_cast<float>(scale.mean);
     inv_ = splat(static_cast<float>(scale.inv));
     mean_ = splat(mean);
@@ -89,21 +89,21 @@ class Finish {
     }
     v = {mul(v.a, inv_), mul(v.b, inv_)};
     if constexpr (kStyle == Style::kRoundedScale) v = X::round(v);
-    if constexpr (kGiven == Given::kWeight) return mul(v, load(X(), parameters_.weight));
-    if constexpr (kGiven == Given::kWideWeight) return mul(v, load(F32(), parameters_.weight));
+    if constexpr (kGiven == Given::kWeight) return mul(v, offset(load(X(), parameters_.weight)));
+    if constexpr (kGiven == Given::kWideWeight) return mul(v, offset(load(F32(), parameters_.weight)));
     if constexpr (kGiven == Given::kWeightAndBias) {
-      return add(mul(v, load(X(), parameters_.weight)), load(X(), parameters_.bias));
+      return add(mul(v, offset(load(X(), parameters_.weight))), load(X(), parameters_.bias));
     }
     return with_parameters(v, any);
   }
 
+  Pair offset(Pair weight) const {
+    return has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
+  }
+
   template <class LoadAny>
   Pair with_parameters(Pair v, const LoadAny& any) const {
-    if (parameters_.weight.p != nullptr) {
-      Pair weight = any(parameters_.weight);
-      if (parameters_.has_offset()) weight = {add(weight.a, offset_), add(weight.b, offset_)};
-      v = mul(v, weight);
-    }
+    if (parameters_.weight.p != nullptr) v = mul(v, offset(any(parameters_.weight)));
     return parameters_.bias.p != nullptr ? add(v, any(parameters_.bias)) : v;
   }
 
@@ -115,7 +115,7 @@ class Finish {
     if (parameters_.weight.p != nullptr) {
       const Quad weight = widen(any(parameters_.weight));
       for (int k = 0; k < 4; ++k) {
-        q.d[k] = mul(q.d[k], parameters_.has_offset() ? add(weight.d[k], splat(parameters_.wide_offset)) : weight.d[k]);
+        q.d[k] = mul(q.d[k], has_offset_ ? add(weight.d[k], splat(parameters_.wide_offset)) : weight.d[k]);
       }
     }
     if (parameters_.bias.p != nullptr) {
@@ -127,8 +127,18 @@ class Finish {
 
   Parameters parameters_;
   RowScale scale_;
-  bool round_first_;
+  bool round_first_, has_offset_;
   F inv_, mean_, correction_, offset_;
+};
+
+// What apply_row sums beside its own work: nothing, or lanes of one kind (moments-inl.h).
+struct NoLanes {
+  static constexpr bool kNone = true;
+};
+template <class T>
+struct SumLanes {
+  static constexpr bool kNone = false;
+  using Type = T;
 };
 
 // Columns i .. i+n-1, fewer than a pair. Out of line and with arguments by value, so that the loop below keeps its own
@@ -143,10 +153,13 @@ template <class X, class O, bool kSplit, Style kStyle, class Source>
 }
 
 // Columns begin .. end-1 of one row. With call.stream, stores go around the caches; the first columns are then written
-// apart so that the rest is aligned. `ahead` is the row that comes next, which is fetched meanwhile.
-template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Source>
-[[gnu::noinline]] void apply_row(const NormCall& call, const Row& row, Source source, Source ahead,
-                                 const RowScale& scale, int64_t begin, int64_t end) {
+// apart so that the rest is aligned.
+// With Lanes other than NoLanes the row `ahead` is summed meanwhile, all of its call.cols columns in one segment: reading
+// the next row while this one is written is what a copy does, and is worth up to a third from memory.
+template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Lanes, class Source>
+[[gnu::noinline]] Moments apply_row(const NormCall& call, const Row& row, Source source, Source ahead,
+                                    const RowScale& scale, int64_t begin, int64_t end) {
+  constexpr bool kSums = !Lanes::kNone;
   auto* const out = reinterpret_cast<typename O::Storage*>(row.out);
   const bool streamed = call.stream;
   const auto misaligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % kVectorBytes; };
@@ -159,13 +172,34 @@ template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Sourc
   }
   const Finish<X, kStyle, kGiven, kSplit> finish(call, row, scale);
   const bool residual_streamed = streamed && source.residual_aligned(i);
-  for (; i + kPair <= end; i += kPair) {
-    ahead.fetch(i);
-    const Pair v = source.template load<kSplit>(i);
-    source.template store_residual<kSplit>(i, v, residual_streamed);
-    O::template store<kSplit>(out + i, finish(v, i), streamed);
+  const auto write_pair = [&](int64_t at) __attribute__((always_inline)) {
+    const Pair v = source.template load<kSplit>(at);
+    source.template store_residual<kSplit>(at, v, residual_streamed);
+    O::template store<kSplit>(out + at, finish(v, at), streamed);
+  };
+
+  Moments total = {0, 0};
+  if constexpr (kSums) {
+    for (int64_t chunk = 0; chunk < call.cols; chunk += kChunk) {
+      const int64_t stop = call.cols - chunk < kChunk ? call.cols : chunk + kChunk;
+      typename Lanes::Type lanes;
+      int64_t j = chunk;
+      for (; j + kBlock <= stop && i + kBlock <= end; j += kBlock, i += kBlock) {
+        ahead.template fetch<kBlock>(j);
+        lanes.take(ahead, j);
+#pragma GCC unroll 8
+        for (int pair = 0; pair < kBlock / kPair; ++pair) write_pair(i + pair * kPair);
+      }
+      for (; j + kBlock <= stop; j += kBlock) lanes.take(ahead, j);
+      if (j < stop) lanes.take_part(ahead, j, stop - j);
+      const Moments sums = lanes.fold();
+      total.sum += sums.sum;
+      total.square += sums.square;
+    }
   }
+  for (; i + kPair <= end; i += kPair) write_pair(i);
   if (i < end) apply_part<X, O, kSplit, kStyle>(call, row, source, scale, i, static_cast<int>(end - i));
+  return total;
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

@@ -10,12 +10,25 @@
 namespace rmsnorm::RMSNORM_TARGET {
 namespace {
 
-template <bool kFastSum, Norm kNorm, class Sum>
-inline RowScale row_scale(const NormCall& call, const Sum& sum) {
-  if constexpr (kNorm == Norm::kRms) return rms_scale<kFastSum>(call, sum);
-  if constexpr (kNorm == Norm::kLayer) return layer_scale(call, sum);
-  return center_scale(call, sum);
+template <Norm kNorm, class Sum>
+inline RowScale row_scale(const NormCall& call, SumMode mode, const Moments& first, const Sum& sum) {
+  if constexpr (kNorm == Norm::kRms) return rms_scale(call, mode, first, sum);
+  if constexpr (kNorm == Norm::kLayer) return layer_scale(call, first, sum);
+  return center_scale(call, first, sum);
 }
+
+// std::conditional_t, which this file must not instantiate (simd.h).
+template <bool kFirst, class A, class B>
+struct Choose {
+  using Type = A;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+  using Type = B;
+};
+
+// Whether a target has registers for the lanes of a sum beside those of a second pass.
+constexpr bool kSumsBeside = kWideLanes / (kLanes / 2) <= kRegisterCount / 2;
 
 void store_statistics(const Row& row, const RowScale& scale) {
   if (row.mean != nullptr) *reinterpret_cast<float*>(row.mean) = static_cast<float>(scale.mean);
@@ -25,55 +38,101 @@ void store_statistics(const Row& row, const RowScale& scale) {
 // One combination of types and options.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Source>
 struct Kernel {
-  // A row whose second pass runs in f64 (`exact`, centring, and rows at the ends of the range) takes the slow way.
-  static void apply(const NormCall& call, Given known, const Row& row, Source source, Source ahead,
-                    const RowScale& scale, int64_t begin, int64_t end) {
-    if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
-      return apply_row<X, O, false, Style::kWide, Given::kAny>(call, row, source, ahead, scale, begin, end);
+  static constexpr bool kWithSum = kNorm != Norm::kRms;
+
+  static SumMode first_mode(const NormCall& call) {
+    const bool fast = Source::kFastSum && kNorm == Norm::kRms && fast_sum_allowed(call);
+    return fast ? SumMode::kFast : SumMode::kWide;
+  }
+
+  // The row's columns that count, through its segments, as SharedRow in norm.cc sums them with several threads.
+  static Moments moments(const NormCall& call, const Source& source, SumMode mode, double centre) {
+    const int64_t columns = call.partial;
+    const int64_t segment = segment_columns(columns);
+    Moments total = {0, 0};
+    for (int64_t i = 0; i < columns; i += segment) {
+      const int64_t stop = columns - i < segment ? columns : i + segment;
+      const Moments part = segment_moments<kWithSum>(source, i, stop, mode, centre);
+      total.sum += part.sum;
+      total.square += part.square;
     }
+    return total;
+  }
+
+  // The second pass, with what is known of the parameters. Returns the sums that Lanes takes of `ahead`.
+  template <class Lanes>
+  static Moments apply_with(const NormCall& call, Given known, const Row& row, Source source, Source ahead,
+                            const RowScale& scale, int64_t begin, int64_t end) {
+    if (known == Given::kWeight) {
+      return apply_row<X, O, kSplit, kStyle, Given::kWeight, Lanes>(call, row, source, ahead, scale, begin, end);
+    }
+    if constexpr (X::kNarrow && !kSplit) {
+      if (known == Given::kWideWeight) {
+        return apply_row<X, O, kSplit, kStyle, Given::kWideWeight, Lanes>(call, row, source, ahead, scale, begin, end);
+      }
+    }
+    if constexpr (kNorm == Norm::kLayer) {
+      if (known == Given::kWeightAndBias) {
+        return apply_row<X, O, kSplit, kStyle, Given::kWeightAndBias, Lanes>(call, row, source, ahead, scale, begin,
+                                                                             end);
+      }
+    }
+    if constexpr (Lanes::kNone) {
+      return apply_row<X, O, kSplit, kStyle, Given::kAny, Lanes>(call, row, source, ahead, scale, begin, end);
+    }
+    __builtin_unreachable();
+  }
+
+  // A row whose second pass runs in f64 (`exact`, centring, and rows at the ends of the range) takes the slow way.
+  static void apply(const NormCall& call, Given known, const Row& row, Source source, const RowScale& scale,
+                    int64_t begin, int64_t end) {
+    if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
+      apply_row<X, O, false, Style::kWide, Given::kAny, NoLanes>(call, row, source, source, scale, begin, end);
+    } else {
+      apply_with<NoLanes>(call, known, row, source, source, scale, begin, end);
+    }
+  }
+
+  // Whether apply_with has this case beside a sum.
+  static bool supported_beside(Given known) {
     switch (known) {
       case Given::kWeight:
-        return apply_row<X, O, kSplit, kStyle, Given::kWeight>(call, row, source, ahead, scale, begin, end);
+        return true;
       case Given::kWideWeight:
-        if constexpr (X::kNarrow && !kSplit) {
-          return apply_row<X, O, kSplit, kStyle, Given::kWideWeight>(call, row, source, ahead, scale, begin, end);
-        }
-        [[fallthrough]];
+        return X::kNarrow && !kSplit;
       case Given::kWeightAndBias:
-        if constexpr (kNorm == Norm::kLayer) {
-          if (known == Given::kWeightAndBias) {
-            return apply_row<X, O, kSplit, kStyle, Given::kWeightAndBias>(call, row, source, ahead, scale, begin, end);
-          }
-        }
-        [[fallthrough]];
+        return kNorm == Norm::kLayer;
       default:
-        return apply_row<X, O, kSplit, kStyle, Given::kAny>(call, row, source, ahead, scale, begin, end);
+        return false;
     }
   }
 
-  // Sums the row through its segments, as SharedRow in norm.cc does with several threads.
-  static RowScale scale_of(const NormCall& call, const Source& source, int64_t segment) {
-    const int64_t columns = call.partial;
-    return row_scale<Source::kFastSum, kNorm>(call, [&](SumMode mode, double centre) __attribute__((always_inline)) {
-      Moments total = {0, 0};
-      for (int64_t i = 0; i < columns; i += segment) {
-        const int64_t stop = columns - i < segment ? columns : i + segment;
-        const Moments part = segment_moments<kNorm != Norm::kRms>(source, i, stop, mode, centre);
-        total.sum += part.sum;
-        total.square += part.square;
+  // Writes one row and returns the first sums of another, side by side where that is possible.
+  static Moments apply_and_sum(const NormCall& call, Given known, SumMode mode, const Row& row, const Row& next,
+                               const RowScale& scale) {
+    const Source source(call, row), ahead(call, next);
+    if constexpr (kSumsBeside && kStyle != Style::kWide) {
+      // One kind of lanes, the one that these types use as a rule, and the parameters that are usual: code has a size.
+      constexpr bool kFast = Source::kFastSum && O::kNarrow && kNorm == Norm::kRms;
+      using Lanes = typename Choose<kFast, FastLanes<Source>, WideLanes<kWithSum, Source>>::Type;
+      const bool usual = supported_beside(known) && mode == (kFast ? SumMode::kFast : SumMode::kWide);
+      if (__builtin_expect(usual && !scale.wide && call.partial == call.cols && call.cols <= kOneSegment, 1)) {
+        return apply_with<SumLanes<Lanes>>(call, known, row, source, ahead, scale, 0, call.cols);
       }
-      return total;
-    });
+    }
+    apply(call, known, row, source, scale, 0, call.cols);
+    return moments(call, ahead, mode, 0);
   }
 
-  // Short rows go in groups, first pass over all of a group, then second pass, so that their square roots and divisions
-  // overlap. While a row is written the corresponding one of the next group is fetched.
+  // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then the
+  // second pass over each, which sums the corresponding row of the next group meanwhile.
   static void rows(const NormCall& call, int64_t begin, int64_t end) {
-    const int64_t segment = segment_columns(call.partial);
     const Given known = given<X>(call);
+    const SumMode mode = first_mode(call);
     const int group = rows_per_group(call.cols);
     Cursor cursor(call, begin);
     Row rows[kMaxGroup], next[kMaxGroup];
+    Moments sums[kMaxGroup];
     RowScale scales[kMaxGroup];
     const auto gather = [&](Row* to, int64_t from) __attribute__((always_inline)) {
       const int count = static_cast<int>(end - from < group ? end - from : group);
@@ -81,15 +140,18 @@ struct Kernel {
       return count;
     };
     int count = gather(rows, begin);
+    for (int k = 0; k < count; ++k) sums[k] = moments(call, Source(call, rows[k]), mode, 0);
     for (int64_t r = begin; r < end; r += group) {
       for (int k = 0; k < count; ++k) {
-        scales[k] = scale_of(call, Source(call, rows[k]), segment);
+        scales[k] = row_scale<kNorm>(call, mode, sums[k], [&](SumMode again, double centre) {
+          return moments(call, Source(call, rows[k]), again, centre);
+        });
         store_statistics(rows[k], scales[k]);
       }
       const int following = r + group < end ? gather(next, r + group) : 0;
-      for (int k = 0; k < count; ++k) {
-        const Source ahead(call, k < following ? next[k] : rows[k]);
-        apply(call, known, rows[k], Source(call, rows[k]), ahead, scales[k], 0, call.cols);
+      for (int k = 0; k < following; ++k) sums[k] = apply_and_sum(call, known, mode, rows[k], next[k], scales[k]);
+      for (int k = following; k < count; ++k) {
+        apply(call, known, rows[k], Source(call, rows[k]), scales[k], 0, call.cols);
       }
       for (int k = 0; k < following; ++k) rows[k] = next[k];
       count = following;
@@ -102,19 +164,19 @@ struct Kernel {
     const int64_t begin = segment * width;
     const int64_t end = call.partial - begin < width ? call.partial : begin + width;
     const Source source(call, Cursor(call, index).row());
-    return segment_moments<kNorm != Norm::kRms>(source, begin, end, mode, centre);
+    return segment_moments<kWithSum>(source, begin, end, mode, centre);
   }
 
   static void part(const NormCall& call, int64_t index, int64_t begin, int64_t end, const RowScale& scale) {
     const Row row = Cursor(call, index).row();
-    const Source source(call, row);
-    apply(call, given<X>(call), row, source, source, scale, begin, end);
+    apply(call, given<X>(call), row, Source(call, row), scale, begin, end);
     if (call.stream) fence();
   }
 
   static RowScale scale(const NormCall& call, SegmentSum sum, void* data) {
-    return row_scale<Source::kFastSum, kNorm>(
-        call, [&](SumMode mode, double centre) { return sum(data, mode, centre); });
+    const SumMode mode = first_mode(call);
+    return row_scale<kNorm>(call, mode, sum(data, mode, 0),
+                            [&](SumMode again, double centre) { return sum(data, again, centre); });
   }
 };
 

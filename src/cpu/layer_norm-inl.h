@@ -14,12 +14,11 @@ struct MeanAndVariance {
   double variance;
 };
 
-// sum(mode, centre) gives the row's Moments. One pass serves while the mean is not large beside the deviation: squares of
+// raw: the row's sums in f64 lanes; sum(mode, centre) sums again. One pass serves while the mean is not large beside the deviation: squares of
 // f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the corrected two-pass algorithm.
 template <class Sum>
-inline MeanAndVariance mean_and_variance(const NormCall& call, const Sum& sum) {
+inline MeanAndVariance mean_and_variance(const NormCall& call, const Moments& raw, const Sum& sum) {
   const double d = static_cast<double>(call.cols);
-  const Moments raw = sum(SumMode::kWide, 0.0);
   const double mean = raw.sum / d;
   const double variance = raw.square / d - mean * mean;
   if (mean * mean <= kOffsetLimit * variance) return {mean, variance};
@@ -30,15 +29,15 @@ inline MeanAndVariance mean_and_variance(const NormCall& call, const Sum& sum) {
 }
 
 template <class Sum>
-inline RowScale layer_scale(const NormCall& call, const Sum& sum) {
-  const MeanAndVariance row = mean_and_variance(call, sum);
+inline RowScale layer_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
+  const MeanAndVariance row = mean_and_variance(call, raw, sum);
   const double inv = 1 / __builtin_sqrt(row.variance + call.epsilon);
   return {row.mean, inv, needs_wide_pass(call, inv)};
 }
 
 template <class Sum>
-inline RowScale center_scale(const NormCall& call, const Sum& sum) {
-  return {mean_and_variance(call, sum).mean, 1, true};
+inline RowScale center_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
+  return {mean_and_variance(call, raw, sum).mean, 1, true};
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

@@ -9,85 +9,122 @@
 
 namespace rmsnorm::RMSNORM_TARGET {
 
-// Squares of 16-bit elements in f32 lanes, at most kChunk columns.
+// Columns that every lane type takes at a turn.
+inline constexpr int kBlock = kFastLanes;
+
+// Squares of 16-bit elements in f32 lanes, for at most kChunk columns.
 template <class Source>
-inline double fast_chunk(const Source& source, int64_t begin, int64_t end) {
-  constexpr bool kSplit = Source::kSplitSum;
-  constexpr int kRegisters = kFastLanes / kLanes;
-  constexpr int kBlockPairs = kFastLanes / kPair;
-  constexpr int kSplitPairs = kBlockPairs / 2;  // pairs in the 32 elements whose halves fill 16 + 16 lanes
-  F lanes[kRegisters];
+class FastLanes {
+ public:
+  FastLanes() {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRegisters; ++r) lanes[r] = splat(kLaneFloor);
-  const auto take = [&](Pair v, int pair) __attribute__((always_inline)) {
+    for (int r = 0; r < kRegisters; ++r) lanes_[r] = splat(kLaneFloor);
+  }
+
+  // Columns i .. i + kBlock - 1.
+  [[gnu::always_inline]] void take(const Source& source, int64_t i) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) take_pair(source.template load<kSplit>(i + pair * kPair), pair);
+  }
+
+  // The first n < kBlock of these.
+  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int64_t left = n - pair * kPair;
+      if (left >= kPair) {
+        take_pair(source.template load<kSplit>(i + pair * kPair), pair);
+      } else if (left > 0) {
+        take_pair(source.template load_part<kSplit>(i + pair * kPair, static_cast<int>(left)), pair);
+      }
+    }
+  }
+
+  // 64 lanes to 16 in f32, the rest in f64.
+  [[gnu::always_inline]] Moments fold() {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters / 2; ++r) lanes_[r] = add(lanes_[r], lanes_[r + kRegisters / 2]);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters / 4; ++r) lanes_[r] = add(lanes_[r], lanes_[r + kRegisters / 4]);
+    D wide[kRegisters / 2];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters / 4; ++r) {
+      wide[2 * r] = lower(lanes_[r]);
+      wide[2 * r + 1] = upper(lanes_[r]);
+    }
+    return {0, RMSNORM_TARGET::fold(wide)};
+  }
+
+ private:
+  static constexpr bool kSplit = Source::kSplitSum;
+  static constexpr int kRegisters = kFastLanes / kLanes;
+  static constexpr int kPairs = kFastLanes / kPair;
+  static constexpr int kSplitPairs = kPairs / 2;  // pairs in the 32 elements whose halves fill 16 + 16 lanes
+
+  [[gnu::always_inline]] void take_pair(Pair v, int pair) {
     // Logical lanes: memory order as it comes; split order 16 even, 16 odd of each 32 elements, whatever kLanes is.
     const int a = kSplit ? pair / kSplitPairs * 2 * kSplitPairs + pair % kSplitPairs : 2 * pair;
     const int b = kSplit ? a + kSplitPairs : a + 1;
-    lanes[a] = add_exact_product(v.a, v.a, lanes[a]);
-    lanes[b] = add_exact_product(v.b, v.b, lanes[b]);
-  };
-  int64_t i = begin;
-  for (; i + kFastLanes <= end; i += kFastLanes) {
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kBlockPairs; ++pair) take(source.template load<kSplit>(i + pair * kPair), pair);
+    lanes_[a] = add_exact_product(v.a, v.a, lanes_[a]);
+    lanes_[b] = add_exact_product(v.b, v.b, lanes_[b]);
   }
-  if (i < end) {
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kBlockPairs; ++pair) {
-      const int64_t left = end - i - pair * kPair;
+
+  F lanes_[kRegisters];
+};
+
+// Sum (if kWithSum) and sum of squares in f64 lanes, for at most kChunk columns.
+template <bool kWithSum, class Source>
+class WideLanes {
+ public:
+  WideLanes() {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters; ++r) sums_[r] = squares_[r] = splat(0.0);
+  }
+
+  [[gnu::always_inline]] void take(const Source& source, int64_t i) {
+#pragma GCC unroll 16
+    for (int pair = 0; pair < kBlock / kPair; ++pair) take_quad(source.load_wide(i + pair * kPair), pair % kPairs);
+  }
+
+  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) {
+#pragma GCC unroll 16
+    for (int pair = 0; pair < kBlock / kPair; ++pair) {
+      const int64_t left = n - pair * kPair;
       if (left >= kPair) {
-        take(source.template load<kSplit>(i + pair * kPair), pair);
+        take_quad(source.load_wide(i + pair * kPair), pair % kPairs);
       } else if (left > 0) {
-        take(source.template load_part<kSplit>(i + pair * kPair, static_cast<int>(left)), pair);
+        take_quad(widen(source.template load_part<false>(i + pair * kPair, static_cast<int>(left))), pair % kPairs);
       }
     }
   }
-  // 64 lanes to 16 in f32, the rest in f64.
-#pragma GCC unroll 16
-  for (int r = 0; r < kRegisters / 2; ++r) lanes[r] = add(lanes[r], lanes[r + kRegisters / 2]);
-#pragma GCC unroll 16
-  for (int r = 0; r < kRegisters / 4; ++r) lanes[r] = add(lanes[r], lanes[r + kRegisters / 4]);
-  D wide[kRegisters / 2];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRegisters / 4; ++r) {
-    wide[2 * r] = lower(lanes[r]);
-    wide[2 * r + 1] = upper(lanes[r]);
-  }
-  return fold(wide);
-}
 
-// Sum (if kWithSum) and sum of squares in f64 lanes, at most kChunk columns.
-template <bool kWithSum, class Source>
-inline Moments wide_chunk(const Source& source, int64_t begin, int64_t end) {
-  constexpr int kRegisters = kWideLanes / (kLanes / 2);
-  constexpr int kBlockPairs = kWideLanes / kPair;
-  D sums[kRegisters], squares[kRegisters];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRegisters; ++r) sums[r] = squares[r] = splat(0.0);
-  const auto take = [&](const Quad& v, int pair) __attribute__((always_inline)) {
+  [[gnu::always_inline]] Moments fold() {
+    return {kWithSum ? RMSNORM_TARGET::fold(sums_) : 0.0, RMSNORM_TARGET::fold(squares_)};
+  }
+
+ private:
+  static constexpr int kRegisters = kWideLanes / (kLanes / 2);
+  static constexpr int kPairs = kWideLanes / kPair;
+
+  [[gnu::always_inline]] void take_quad(const Quad& v, int pair) {
 #pragma GCC unroll 4
     for (int k = 0; k < 4; ++k) {
-      if constexpr (kWithSum) sums[4 * pair + k] = add(sums[4 * pair + k], v.d[k]);
-      squares[4 * pair + k] = add_exact_product(v.d[k], v.d[k], squares[4 * pair + k]);
+      if constexpr (kWithSum) sums_[4 * pair + k] = add(sums_[4 * pair + k], v.d[k]);
+      squares_[4 * pair + k] = add_exact_product(v.d[k], v.d[k], squares_[4 * pair + k]);
     }
-  };
+  }
+
+  D sums_[kRegisters], squares_[kRegisters];
+};
+
+// One chunk, with lanes of either kind.
+template <class Lanes, class Source>
+inline Moments chunk_moments(const Source& source, int64_t begin, int64_t end) {
+  Lanes lanes;
   int64_t i = begin;
-  for (; i + kWideLanes <= end; i += kWideLanes) {
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kBlockPairs; ++pair) take(source.load_wide(i + pair * kPair), pair);
-  }
-  if (i < end) {
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kBlockPairs; ++pair) {
-      const int64_t left = end - i - pair * kPair;
-      if (left >= kPair) {
-        take(source.load_wide(i + pair * kPair), pair);
-      } else if (left > 0) {
-        take(widen(source.template load_part<false>(i + pair * kPair, static_cast<int>(left))), pair);
-      }
-    }
-  }
-  return {kWithSum ? fold(sums) : 0.0, fold(squares)};
+  for (; i + kBlock <= end; i += kBlock) lanes.take(source, i);
+  if (i < end) lanes.take_part(source, i, end - i);
+  return lanes.fold();
 }
 
 // Sums of x - centre and its square in f64 lanes, at most kChunk columns. Products here are not exact: no FMA.
@@ -121,12 +158,12 @@ inline Moments segment_moments(const Source& source, int64_t begin, int64_t end,
     Moments chunk;
     if (mode == SumMode::kFast) {
       if constexpr (Source::kFastSum) {
-        chunk = {0, fast_chunk(source, i, stop)};
+        chunk = chunk_moments<FastLanes<Source>>(source, i, stop);
       } else {
         __builtin_unreachable();
       }
     } else if (mode == SumMode::kWide) {
-      chunk = wide_chunk<kWithSum>(source, i, stop);
+      chunk = chunk_moments<WideLanes<kWithSum, Source>>(source, i, stop);
     } else {
       chunk = centred_chunk(source, i, stop, centre);
     }

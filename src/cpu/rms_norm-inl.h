@@ -18,19 +18,15 @@ inline bool needs_wide_pass(const NormCall& call, double inv) {
   return call.rounding == RN_ROUND_EXACT || !(inv >= kInvFloor && inv <= kInvCeiling);
 }
 
-// sum(mode, centre) gives the row's Moments over its first call.partial columns.
-template <bool kFastSum, class Sum>
-inline RowScale rms_scale(const NormCall& call, const Sum& sum) {
-  double square = 0;
-  bool found = false;
-  if constexpr (kFastSum) {
-    if (fast_sum_allowed(call)) {
-      square = sum(SumMode::kFast, 0.0).square;
-      const int64_t chunks = (call.partial + kChunk - 1) / kChunk;
-      found = square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
-    }
+// first: the row's Moments over its first call.partial columns, summed in `mode`; sum(mode, centre) sums them again.
+template <class Sum>
+inline RowScale rms_scale(const NormCall& call, SumMode mode, const Moments& first, const Sum& sum) {
+  double square = first.square;
+  if (mode == SumMode::kFast) {
+    const int64_t chunks = (call.partial + kChunk - 1) / kChunk;
+    const bool usable = square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
+    if (__builtin_expect(!usable, 0)) square = sum(SumMode::kWide, 0.0).square;
   }
-  if (!found) square = sum(SumMode::kWide, 0.0).square;
   const double mean_square = square / static_cast<double>(call.partial);
   const double inv = call.epsilon_outside ? 1 / (__builtin_sqrt(mean_square) + call.epsilon)
                                           : 1 / __builtin_sqrt(mean_square + call.epsilon);

@@ -4,6 +4,7 @@
 
 #include "core/call.h"
 #include "cpu/simd.h"
+#include "cpu/thresholds.h"
 
 namespace rmsnorm::RMSNORM_TARGET {
 
@@ -56,12 +57,13 @@ class Cursor {
   int64_t index_[kMaxLeading];
 };
 
-// The cache lines of one pair.
-template <class Storage>
-inline void fetch_pair(const Storage* p) {
-  constexpr int kLine = 64;
-  for (int byte = 0; byte < kPair * static_cast<int>(sizeof *p); byte += kLine) {
-    prefetch(reinterpret_cast<const char*>(p) + byte);
+// Asks for the lines that hold the `columns` elements kFetchAhead bytes behind p. They may lie behind the row: in the next
+// one, as a rule, or nowhere, which a prefetch does not mind.
+template <int columns, int element_bytes>
+inline void fetch_ahead(const void* p) {
+#pragma GCC unroll 4
+  for (int byte = 0; byte < columns * element_bytes; byte += 64) {
+    prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + kFetchAhead + byte));
   }
 }
 
@@ -92,8 +94,11 @@ struct PlainSource {
       return widen(X::template load<false>(x + i));
     }
   }
-  // Asks for the pair at column i before it is needed.
-  void fetch(int64_t i) const { fetch_pair(x + i); }
+  // Asks for what lies kFetchAhead bytes behind columns i .. i + kColumns - 1.
+  template <int kColumns>
+  void fetch(int64_t i) const {
+    fetch_ahead<kColumns, sizeof *x>(x + i);
+  }
   bool residual_aligned(int64_t) const { return false; }
   template <bool Split>
   void store_residual(int64_t, Pair, bool) const {}
@@ -130,9 +135,14 @@ struct SumSource {
   }
   Quad load_wide(int64_t i) const { return widen(load<false>(i)); }
 
+  template <int kColumns>
   void fetch(int64_t i) const {
-    fetch_pair(x + i);
-    prefetch(residual.p + i * (residual.type == RN_F32 ? 4 : 2));
+    fetch_ahead<kColumns, sizeof *x>(x + i);
+    if (residual.type == RN_F32) {
+      fetch_ahead<kColumns, 4>(residual.p + i * 4);
+    } else {
+      fetch_ahead<kColumns, 2>(residual.p + i * 2);
+    }
   }
 
   // Whether residual_out may be streamed from column i on.

@@ -97,10 +97,9 @@ inline Pair split(Pair v) {
   return {order(even), order(odd)};
 }
 
-// Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
-// Asks for the line at p, for reading.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline constexpr int kRegisterCount = 16;
 inline constexpr int kVectorBytes = 32;
 
 inline constexpr char kFamily[] = "avx2";

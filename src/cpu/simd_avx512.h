@@ -119,10 +119,9 @@ inline Pair split(Pair v) {
   return {_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
 }
 
-// Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
-// Asks for the line at p, for reading.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline constexpr int kRegisterCount = 32;
 inline constexpr int kVectorBytes = 64;
 
 inline constexpr char kFamily[] = "avx512";

@@ -73,6 +73,7 @@ inline Pair split(Pair v) { return {vuzp1q_f32(v.a, v.b), vuzp2q_f32(v.a, v.b)};
 
 inline void fence() {}
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline constexpr int kRegisterCount = 32;
 inline constexpr int kVectorBytes = 16;
 
 inline constexpr char kFamily[] = "neon";

@@ -109,6 +109,7 @@ inline Pair split(Pair v) {
 
 inline void fence() {}
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline constexpr int kRegisterCount = 16;
 inline constexpr int kVectorBytes = 16;
 
 inline constexpr char kFamily[] = "scalar";

@@ -113,10 +113,9 @@ inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {_mm_shuffle_ps(v.a, v.b, 0x88), _mm_shuffle_ps(v.a, v.b, 0xdd)}; }
 
-// Orders streamed stores before whatever other threads are told next.
 inline void fence() { _mm_sfence(); }
-// Asks for the line at p, for reading.
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline constexpr int kRegisterCount = 16;
 inline constexpr int kVectorBytes = 16;
 
 inline constexpr char kFamily[] = "sse4";

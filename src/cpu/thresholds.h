@@ -59,6 +59,9 @@ inline constexpr int rows_per_group(int64_t cols) {
   return cols * kMaxGroup <= kGroupColumns ? kMaxGroup : cols >= kGroupColumns ? 1 : static_cast<int>(kGroupColumns / cols);
 }
 
+// How far ahead of its reading a pass asks for memory.
+inline constexpr int kFetchAhead = 2048;
+
 // Rows at least this wide may be shared by several threads.
 inline constexpr int64_t kSharedRowColumns = 131072;
 

@@ -78,13 +78,25 @@ double largest(const Rows& rows, int64_t columns) {
   return result;
 }
 
+// 1 / sqrt(rms^2 + epsilon) or 1 / (rms + epsilon), from the scaled rms and the root of epsilon (outside: epsilon). Epsilon
+// is never squared with the scale, which would lose it beside a row of 1e308.
+double inverse(double rms, double root, double scale, bool outside) {
+  double scaled_root = root * scale;
+  if (root > 0) scaled_root = std::max(scaled_root, 0x1p-1022);
+  if (outside) return 1 / (rms + scaled_root);
+  const double large = scaled_root > rms ? scaled_root : rms;
+  if (large == 0 || large > 0x1.fffffffffffffp1023) return 1 / large;
+  const double ratio = (scaled_root > rms ? rms : scaled_root) / large;
+  return 1 / (large * std::sqrt(1 + ratio * ratio));
+}
+
 F64Scale row_scale(const Rows& rows) {
   const NormCall& call = rows.call;
   const bool centred = call.norm != Norm::kRms;
   const int64_t columns = centred ? call.cols : call.partial;
   const double d = static_cast<double>(columns);
 
-  // Neither the squares nor epsilon may overflow once scaled; what then underflows is negligible beside the other.
+  // Scaled like this no square overflows, nor does what is compared with epsilon.
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
   const double peak = std::max(largest(rows, columns), call.norm == Norm::kCenter ? 0.0 : root);
   int exponent = 0;
@@ -105,9 +117,7 @@ F64Scale row_scale(const Rows& rows) {
     const double t = (rows.element(i) * scale - result.mean) - result.correction;
     squares.add(t * t);
   }
-  const double mean_square = squares.total() / d;
-  result.inv = call.epsilon_outside ? 1 / (std::sqrt(mean_square) + call.epsilon * scale)
-                                    : 1 / std::sqrt(mean_square + call.epsilon * scale * scale);
+  result.inv = inverse(std::sqrt(squares.total() / d), root, scale, call.epsilon_outside);
   return result;
 }
 

@@ -22,6 +22,7 @@ inline MeanAndVariance mean_and_variance(const NormCall& call, const Moments& ra
   const double mean = raw.sum / d;
   const double variance = raw.square / d - mean * mean;
   if (mean * mean <= kOffsetLimit * variance) return {mean, variance};
+  if (!(mean - mean == 0)) return {mean, mean - mean};  // an infinity or a NaN: there is nothing to correct
   const Moments centred = sum(SumMode::kCentre, mean);
   const double correction = centred.sum / d;
   const double corrected = centred.square / d - correction * correction;
@@ -32,7 +33,7 @@ template <class Sum>
 inline RowScale layer_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
   const MeanAndVariance row = mean_and_variance(call, raw, sum);
   const double inv = 1 / __builtin_sqrt(row.variance + call.epsilon);
-  return {row.mean, inv, needs_wide_pass(call, inv)};
+  return {row.mean, inv, needs_wide_pass(call, inv, raw.square / static_cast<double>(call.cols))};
 }
 
 template <class Sum>

@@ -14,8 +14,9 @@ inline bool fast_sum_allowed(const NormCall& call) {
   return narrow_row && call.out.type != RN_F32 && call.rounding != RN_ROUND_EXACT;
 }
 
-inline bool needs_wide_pass(const NormCall& call, double inv) {
-  return call.rounding == RN_ROUND_EXACT || !(inv >= kInvFloor && inv <= kInvCeiling);
+inline bool needs_wide_pass(const NormCall& call, double inv, double mean_square) {
+  const bool safe = inv >= kInvFloor && inv <= kInvCeiling && mean_square >= kSmallestMeanSquare;
+  return call.rounding == RN_ROUND_EXACT || !safe;
 }
 
 // first: the row's Moments over its first call.partial columns, summed in `mode`; sum(mode, centre) sums them again.
@@ -30,7 +31,7 @@ inline RowScale rms_scale(const NormCall& call, SumMode mode, const Moments& fir
   const double mean_square = square / static_cast<double>(call.partial);
   const double inv = call.epsilon_outside ? 1 / (__builtin_sqrt(mean_square) + call.epsilon)
                                           : 1 / __builtin_sqrt(mean_square + call.epsilon);
-  return {0, inv, needs_wide_pass(call, inv)};
+  return {0, inv, needs_wide_pass(call, inv, mean_square)};
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

@@ -34,6 +34,8 @@ inline constexpr double kLargestSum = 0x1p500;
 // With inv outside [2^-100, 2^100] the second pass runs in f64, where nothing can overflow.
 inline constexpr double kInvFloor = 0x1p-100;
 inline constexpr double kInvCeiling = 0x1p100;
+// So it does for rows below 2^-90, whose mean and products f32 could hold only as subnormals.
+inline constexpr double kSmallestMeanSquare = 0x1p-180;
 
 // LayerNorm sums again around the mean where mean^2 exceeds this multiple of the variance.
 inline constexpr double kOffsetLimit = 0x1p10;

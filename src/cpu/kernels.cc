@@ -111,8 +111,8 @@ struct Kernel {
   static Moments apply_and_sum(const NormCall& call, Given known, SumMode mode, const Row& row, const Row& next,
                                const RowScale& scale) {
     const Source source(call, row), ahead(call, next);
-    if constexpr (kSumsBeside && kStyle != Style::kWide) {
-      // One kind of lanes, the one that these types use as a rule, and the parameters that are usual: code has a size.
+    if constexpr (kSumsBeside && kStyle != Style::kWide && X::kType == O::kType) {
+      // The usual types and parameters, and the lanes they use as a rule: code has a size.
       constexpr bool kFast = Source::kFastSum && O::kNarrow && kNorm == Norm::kRms;
       using Lanes = typename Choose<kFast, FastLanes<Source>, WideLanes<kWithSum, Source>>::Type;
       const bool usual = supported_beside(known) && mode == (kFast ? SumMode::kFast : SumMode::kWide);

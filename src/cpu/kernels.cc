@@ -84,8 +84,8 @@ struct Kernel {
   }
 
   // A row whose second pass runs in f64 (`exact`, centring, and rows at the ends of the range) takes the slow way.
-  static void apply(const NormCall& call, Given known, const Row& row, Source source, const RowScale& scale,
-                    int64_t begin, int64_t end) {
+  [[gnu::noinline]] static void apply(const NormCall& call, Given known, const Row& row, Source source,
+                                      const RowScale& scale, int64_t begin, int64_t end) {
     if (kStyle == Style::kWide || __builtin_expect(scale.wide, 0)) {
       apply_row<X, O, false, Style::kWide, Given::kAny, NoLanes>(call, row, source, source, scale, begin, end);
     } else {

@@ -151,7 +151,7 @@ inline Moments centred_chunk(const Source& source, int64_t begin, int64_t end, d
 
 // The sums over columns begin .. end-1, a segment: chunk after chunk.
 template <bool kWithSum, class Source>
-inline Moments segment_moments(const Source& source, int64_t begin, int64_t end, SumMode mode, double centre) {
+[[gnu::noinline]] Moments segment_moments(const Source& source, int64_t begin, int64_t end, SumMode mode, double centre) {
   Moments total = {0, 0};
   for (int64_t i = begin; i < end; i += kChunk) {
     const int64_t stop = end - i < kChunk ? end : i + kChunk;

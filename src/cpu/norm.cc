@@ -20,6 +20,18 @@ int64_t bytes_moved(const NormCall& call) {
   return row > INT64_MAX / std::max<int64_t>(call.rows, 1) ? INT64_MAX : row * call.rows;
 }
 
+int64_t stream_bytes() {
+#if defined(__x86_64__)
+  static const int64_t limit = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") ? kStreamBytesZen : kStreamBytes;
+  }();
+  return limit;
+#else
+  return kStreamBytes;
+#endif
+}
+
 // Rows begin .. end-1 of any call.
 void run_rows(const NormCall& call, const Target& target, int64_t begin, int64_t end) {
   (call.x.type == RN_F64 ? f64_rows : target.rows)(call, begin, end);
@@ -102,7 +114,7 @@ rn_status run_norm(NormCall call, const rn_execution& execution) {
   const FloatingPointGuard guard;
 
   const int64_t bytes = bytes_moved(call);
-  call.stream = bytes > kStreamBytes;
+  call.stream = bytes > stream_bytes();
   const int64_t wanted = std::max<int64_t>(1, bytes / kBytesPerThread);
   const int64_t pieces = wanted == 1 ? 1 : std::min<int64_t>(wanted, thread_limit(execution));
   if (pieces > call.rows && call.cols >= kSharedRowColumns && call.x.type != RN_F64) {

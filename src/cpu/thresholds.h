@@ -51,8 +51,10 @@ inline constexpr int64_t segment_columns(int64_t cols) {
 // Bytes read and written per piece of work below which another thread is not worth waking.
 inline constexpr int64_t kBytesPerThread = 256 << 10;
 
-// Outputs above this many bytes are written around the caches.
-inline constexpr int64_t kStreamBytes = 8 << 20;
+// Calls that move more than this many bytes write around the caches. Behind a large shared cache (Intel servers) writing
+// around pays as soon as a call leaves the two L2 of 2 MiB; where a few cores share a fast L3 (AMD Zen) it pays beyond that L3.
+inline constexpr int64_t kStreamBytes = 4 << 20;
+inline constexpr int64_t kStreamBytesZen = 32 << 20;
 
 // Rows that are taken together: as many as make kGroupColumns columns, at most kMaxGroup.
 inline constexpr int kMaxGroup = 8;

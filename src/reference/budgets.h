@@ -7,18 +7,18 @@
 namespace rmsnorm::reference {
 
 // ---- The table, in ulp of the output's type ------------------------------------------------------------------------
-inline constexpr double kRounded = 0.51;          // correctly rounded but next to ties: 16-bit out, `exact`, center
-inline constexpr double kRmsNormF32 = 3;          // x * inv * weight
-inline constexpr double kRmsNormF32Offset = 3.5;  // x * inv * (weight + offset)
-inline constexpr double kLayerNormF32 = 4;        // (x - m) * inv_std * weight
-inline constexpr double kAddend = 4.5;            // with a bias, in f32 ulps of the largest addend or the result
-inline constexpr double kWideAddend = 0x1p-16;    // the same where products and sums are f64 (`exact`)
-inline constexpr double kF64 = 4;                 // in ulps of the row's largest result or addend
-inline constexpr double kMean = 0.6;              // mean error over a distribution, any operation
-inline constexpr double kInnerTie = 0.01;         // `before_weight` may differ where x * inv is this near a tie
-inline constexpr double kStatistic = 0.51;        // saved mean, inv_rms, inv_std, in ulps of their f32
-inline constexpr double kStatisticOfF32Sums = 2;  // saved inv_rms of 16-bit rows, whose squares are summed in f32 first
-inline constexpr double kStatisticF64 = 4;        // the same in f64
+inline constexpr double kRounded = 0.51;            // correctly rounded but next to ties: 16-bit out, `exact`, center
+inline constexpr double kRmsNormF32 = 3;            // x * inv * weight
+inline constexpr double kRmsNormF32Offset = 3.5;    // x * inv * (weight + offset)
+inline constexpr double kLayerNormF32 = 4;          // (x - m) * inv_std * weight
+inline constexpr double kAddend = 4.5;              // with a bias, in f32 ulps of the largest addend or the result
+inline constexpr double kWideAddend = 0x1p-16;      // the same where products and sums are f64 (`exact`)
+inline constexpr double kF64 = 4;                   // in ulps of the row's largest result or addend
+inline constexpr double kMean = 0.6;                // mean error over a distribution, any operation
+inline constexpr double kInnerTie = 0.01;           // `before_weight` may differ where x * inv is this near a tie
+inline constexpr double kStatistic = 0.51;          // saved mean, inv_rms, inv_std, in ulps of their f32
+inline constexpr double kStatisticOfF32Sums = 4;    // saved inv_rms of 16-bit rows: up to 32 squares meet in an f32
+inline constexpr double kStatisticF64 = 4;          // the same in f64
 inline constexpr double kMeanOfMagnitudes = 1e-12;  // and a saved mean this part of mean(|x|), for where terms cancel
 
 enum class Unit {

@@ -97,7 +97,7 @@ stage_release() {
 
 # One hash for each target; the same from both compilers and for every number of threads.
 stage_bits() {
-  configure clang -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF
+  configure clang -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
   build clang rmsnorm
   local expected compiler threads
   expected=$(bits_of build/release/rmsnorm 1 | sort -u)
@@ -136,7 +136,7 @@ stage_asan() {
 
 stage_tsan() {
   configure tsan -DRMSNORM_BENCH=OFF
-  build tsan
+  build tsan threads_test
   run_ctest tsan -L threads
 }
 
@@ -145,7 +145,8 @@ build_fuzzers() {
   build fuzz fuzzers
 }
 
-run_fuzzers() { # run_fuzzers SECONDS: each for that long; a finding is kept in build/fuzz
+# run_fuzzers SECONDS: each for that long; what it finds is kept in build/fuzz.
+run_fuzzers() {
   local program name
   for program in build/fuzz/test/fuzz/*_fuzzer; do
     name=$(basename "$program")

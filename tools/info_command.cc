@@ -20,7 +20,10 @@ struct Threshold {
 
 constexpr Threshold kThresholds[] = {
     {"kBytesPerThread", kBytesPerThread, "bytes read and written per piece below which no thread is woken"},
-    {"kStreamBytes", kStreamBytes, "bytes of output above which stores go around the caches"},
+    {"kStreamBytes", kStreamBytes, "bytes moved above which stores go around the caches"},
+    {"kStreamBytesZen", kStreamBytesZen, "the same on AMD CPUs"},
+    {"kGroupColumns", kGroupColumns, "columns of the rows that are taken together"},
+    {"kFetchAhead", kFetchAhead, "bytes ahead of its reading that a pass asks for"},
     {"kSharedRowColumns", kSharedRowColumns, "columns from which threads may share a row"},
     {"kOneSegment", kOneSegment, "columns up to which a row is summed in one segment"},
     {"kChunk", kChunk, "columns after which the lanes of a sum are folded"},

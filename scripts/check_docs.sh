@@ -40,7 +40,8 @@ for document in $documents; do
     elif [ "$(code_block "$document" "$number")" != "$(piece "$file" "${name# }")" ]; then
       fault "$document:$number: the code block differs from $file${name:+, piece$name}"
     fi
-  done < <(grep -nE '^<!-- (examples|test|tools)/[^ ]+ ?.*-->$' "$document" | sed -E 's/<!-- ([^ :]+)(: [a-z_]+)? -->/\1\2/')
+  done < <(grep -nE '^<!-- (examples|test|tools)/[^ ]+ ?.*-->$' "$document" |
+    sed -E 's/<!-- ([^ :]+)(: [a-z_]+)? -->/\1\2/')
   while IFS= read -r link; do
     links=$((links + 1))
     case $link in

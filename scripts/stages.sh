@@ -1,5 +1,5 @@
-# The stages of `./dev test`. Each runs in a subshell that stops at its first error, records how many tests passed, failed
-# and were skipped, and leaves the others to run.
+# The stages of `./dev test`. Each runs in a subshell that stops at its first error, records how many tests passed,
+# failed and were skipped, and leaves the others to run.
 
 results=build/test-results # one line for each suite: stage, passed, failed, skipped
 current_stage=
@@ -24,7 +24,7 @@ stage() { # stage NAME COMMAND..
   status=$?
   set -e
   # A stage that broke before any test could fail counts as a failure of its own.
-  if [ $status -ne 0 ] && ! awk -v s="$current_stage" '$1 == s && $3 > 0 { found = 1 } END { exit !found }' "$results"; then
+  if [ $status -ne 0 ] && ! grep -qE "^$current_stage [0-9]+ [1-9]" "$results"; then
     record 0 1 0
   fi
   echo "$current_stage $((SECONDS - started))" >>"$results.times"
@@ -100,18 +100,20 @@ stage_bits() {
   configure clang -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
   build clang rmsnorm
   local expected compiler threads
-  expected=$(bits_of build/release/rmsnorm 1 | sort -u)
+  expected=$(bits_of 1 build/release/rmsnorm | sort -u)
   check "one hash for every target: $expected" [ "$(wc -l <<<"$expected")" = 1 ]
   for compiler in release clang; do
     for threads in 1 2 3 4; do
       check "same bits: $compiler build, $threads threads" \
-        [ "$(bits_of "build/$compiler/rmsnorm" "$threads" | sort -u)" = "$expected" ]
+        [ "$(bits_of "$threads" "build/$compiler/rmsnorm" | sort -u)" = "$expected" ]
     done
   done
 }
 
-bits_of() { # bits_of PROGRAM THREADS: the hash of each target
-  "$1" check --bits --threads "$2" | awk '{ print $NF }'
+bits_of() { # bits_of THREADS PROGRAM..: the hash of each target
+  local threads=$1
+  shift
+  "$@" check --bits --threads "$threads" | awk '{ print $NF }'
 }
 
 stage_aarch64() {
@@ -123,8 +125,8 @@ stage_aarch64() {
   build aarch64
   run_ctest aarch64 -L smoke
   local here there
-  here=$(bits_of build/release/rmsnorm 1 | sort -u)
-  there=$(qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/rmsnorm check --bits --threads 1 | awk '{ print $NF }' | sort -u)
+  here=$(bits_of 1 build/release/rmsnorm | sort -u)
+  there=$(bits_of 1 qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/rmsnorm | sort -u)
   check "same bits on AArch64" [ "$here" = "$there" ]
 }
 

@@ -1,5 +1,6 @@
-// Conversions between f32 and the 16-bit types: core/float16.h against the definition of the formats, and every target's
-// vector code against core/float16.h, for all inputs (a sample and all neighbourhoods of ties and limits when reduced).
+// Conversions between f32 and the 16-bit types: core/float16.h against the definition of the formats, and every
+// target's vector code against core/float16.h, for all inputs (a sample and all neighbourhoods of ties and limits when
+// reduced).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The judges are judged: formats, ulps, square roots, f64 references against 113 bits, data that is the same everywhere,
-// covering arrays, command lines, and whether a wrong result is found.
+// The judges are judged: formats, ulps, square roots, f64 references against 113 bits, data that is the same
+// everywhere, covering arrays, command lines, and whether a wrong result is found.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -31,8 +31,8 @@ class SparseMemory {
   void* data_;
 };
 
-// Rows of two, one gigabyte of elements apart: the third already stands beyond 2^31 elements, the last beyond 2^32 bytes
-// many times. A product of 32 bits anywhere sends it elsewhere.
+// Rows of two, one gigabyte of elements apart: the third already stands beyond 2^31 elements, the last beyond 2^32
+// bytes many times. A product of 32 bits anywhere sends it elsewhere.
 TEST(PublicFaults, BL27_offsets_of_64_bits) {
   constexpr std::int64_t kStride = (std::int64_t{1} << 30) + 16, kRows = 7, kCols = 24;
   const SparseMemory memory(static_cast<std::size_t>(kRows * kStride) * 4);

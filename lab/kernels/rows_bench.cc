@@ -1,5 +1,5 @@
-// Times one target's row kernels, without checks or threads, against copies of the same bytes in the same loop. For trying
-// ideas: build it beside a changed kernels.cc and compare (run.sh). People measure with `rmsnorm bench`.
+// Times one target's row kernels, without checks or threads, against copies of the same bytes in the same loop. For
+// trying ideas: build it beside a changed kernels.cc and compare (run.sh). People measure with `rmsnorm bench`.
 //
 //   rows_bench [part of a case's name]
 #include <algorithm>
@@ -21,9 +21,7 @@ namespace {
 constexpr size_t kPoolBytes = size_t{1536} << 20;  // buffers are rotated through this much, beyond any cache share here
 constexpr size_t kLargestWarm = 16 << 20;
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double median(std::vector<double> times) {
   std::sort(times.begin(), times.end());
@@ -55,7 +53,8 @@ void fill(char* to, const Case& c) {
 }
 
 void run(const Target& target, const Case& c, char* pool) {
-  const size_t step = (c.bytes() + 4095) / 4096 * 4096 + 4096 + 256;  // no operand starts where another does in its page
+  const size_t step =
+      (c.bytes() + 4095) / 4096 * 4096 + 4096 + 256;  // no operand starts where another does in its page
   const bool cold = c.bytes() > kLargestWarm;
   const size_t sets = cold ? std::max<size_t>(1, kPoolBytes / (3 * step)) : 1;
   for (size_t k = 0; k < 3 * sets; ++k) fill(pool + k * step, c);
@@ -119,8 +118,8 @@ int main(int argc, char** argv) {
   const Target* target = active_target();
   char* const pool = static_cast<char*>(std::aligned_alloc(4096, kPoolBytes + (size_t{1} << 30)));
   if (target == nullptr || pool == nullptr) return 1;
-  const int64_t shapes[][2] = {{65536, 1024}, {32768, 2048}, {4096, 4096},  {16384, 1152},
-                               {262144, 128}, {512, 1024},   {512, 4096}, {1, 4096}};
+  const int64_t shapes[][2] = {{65536, 1024}, {32768, 2048}, {4096, 4096}, {16384, 1152},
+                               {262144, 128}, {512, 1024},   {512, 4096},  {1, 4096}};
   for (const char* op : {"rms_norm", "layer_norm", "add_rms_norm"}) {
     for (const auto& shape : shapes) {
       for (const rn_type type : {RN_F32, RN_BF16, RN_F16}) {

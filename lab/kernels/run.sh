@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds rows_bench against the release build and runs it on CPU 1, alone. Usage: lab/kernels/run.sh [part of a case's name]
+# Builds rows_bench against the release build and runs it on CPU 1, alone. Usage: lab/kernels/run.sh [part of a case's
+# name]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cmake --preset release > /dev/null

@@ -62,8 +62,8 @@ Case make_case(Op op, rn_type type, std::int64_t rows, std::int64_t cols);
 std::string command_line(const Case& c);
 
 // Takes one operand, "x=ROWSxCOLS:TYPE[@stride=N,offset=N,values=NAME,seed=N]", "w=TYPE", "b=TYPE", "residual=TYPE",
-// "residual_out=TYPE" or "out=TYPE", over into the case; returns "" or what is wrong with it. x= sets the other operands
-// to its type as well, so it comes first.
+// "residual_out=TYPE" or "out=TYPE", over into the case; returns "" or what is wrong with it. x= sets the other
+// operands to its type as well, so it comes first.
 std::string parse_operand(std::string_view text, Case& c);
 
 // The names of the options' values, as the command line spells them.

@@ -164,7 +164,8 @@ class Judge {
     return scale;
   }
 
-  // `before_weight` gives the reference's very number, or next to an inner tie the one from the neighbouring inner value.
+  // `before_weight` gives the reference's very number, or next to an inner tie the one from the neighbouring inner
+  // value.
   bool comes_from_inner_tie(double found, std::int64_t i) const {
     const double x = is_add(c_.op) ? read_sum(i) : row_.x[static_cast<std::size_t>(i)];
     const Quad n = x * row_.inv;

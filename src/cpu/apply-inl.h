@@ -12,10 +12,10 @@ namespace rmsnorm::RMSNORM_TARGET {
 
 // What happens between the row's element and the output.
 enum class Style : uint8_t {
-  kScale,          // x * inv, weight, bias
-  kRoundedScale,   // x * inv rounded to the type of x, weight, bias
-  kCentredScale,   // (x - mean) * inv, weight, bias
-  kWide,           // any of these in f64
+  kScale,         // x * inv, weight, bias
+  kRoundedScale,  // x * inv rounded to the type of x, weight, bias
+  kCentredScale,  // (x - mean) * inv, weight, bias
+  kWide,          // any of these in f64
 };
 
 // What the loop knows of weight and bias when it is compiled. kAny asks for each pair.
@@ -55,7 +55,9 @@ template <class X, Style kStyle, Given kGiven, bool kSplit>
 class Finish {
  public:
   Finish(const NormCall& call, const Row& row, const RowScale& scale)
-      : parameters_(call, row), scale_(scale), round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT),
+      : parameters_(call, row),
+        scale_(scale),
+        round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT),
         has_offset_(call.weight_offset != 0) {
     const float mean = static_cast<float>(scale.mean);
     inv_ = splat(static_cast<float>(scale.inv));
@@ -66,18 +68,20 @@ class Finish {
 
   // v: columns i .. i + kPair - 1, or the first n of these.
   Pair operator()(Pair v, int64_t i) const {
-    return finish(v, [&](Any from) __attribute__((always_inline)) { return load_any<kSplit>(from, i); },
-                  [&](auto type, Any from) __attribute__((always_inline)) {
-                    using T = decltype(type);
-                    return T::template load<kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i);
-                  });
+    return finish(
+        v, [&](Any from) __attribute__((always_inline)) { return load_any<kSplit>(from, i); },
+        [&](auto type, Any from) __attribute__((always_inline)) {
+          using T = decltype(type);
+          return T::template load<kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i);
+        });
   }
   Pair part(Pair v, int64_t i, int n) const {
-    return finish(v, [&](Any from) { return load_any_part<kSplit>(from, i, n); },
-                  [&](auto type, Any from) {
-                    using T = decltype(type);
-                    return load_part<T, kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i, n);
-                  });
+    return finish(
+        v, [&](Any from) { return load_any_part<kSplit>(from, i, n); },
+        [&](auto type, Any from) {
+          using T = decltype(type);
+          return load_part<T, kSplit>(reinterpret_cast<const typename T::Storage*>(from.p) + i, n);
+        });
   }
 
  private:
@@ -97,9 +101,7 @@ class Finish {
     return with_parameters(v, any);
   }
 
-  Pair offset(Pair weight) const {
-    return has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
-  }
+  Pair offset(Pair weight) const { return has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight; }
 
   template <class LoadAny>
   Pair with_parameters(Pair v, const LoadAny& any) const {
@@ -154,8 +156,8 @@ template <class X, class O, bool kSplit, Style kStyle, class Source>
 
 // Columns begin .. end-1 of one row. With call.stream, stores go around the caches; the first columns are then written
 // apart so that the rest is aligned.
-// With Lanes other than NoLanes the row `ahead` is summed meanwhile, all of its call.cols columns in one segment: reading
-// the next row while this one is written is what a copy does, and is worth up to a third from memory.
+// With Lanes other than NoLanes the row `ahead` is summed meanwhile, all of its call.cols columns in one segment:
+// reading the next row while this one is written is what a copy does, and is worth up to a third from memory.
 template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Lanes, class Source>
 [[gnu::noinline]] Moments apply_row(const NormCall& call, const Row& row, Source source, Source ahead,
                                     const RowScale& scale, int64_t begin, int64_t end) {

@@ -1,5 +1,5 @@
-// Rows of f64: portable code, for gradients and references rather than for speed. The row is scaled by a power of two so
-// that no square overflows; sums are compensated, so that a result is within a few ulp of the row's largest.
+// Rows of f64: portable code, for gradients and references rather than for speed. The row is scaled by a power of two
+// so that no square overflows; sums are compensated, so that a result is within a few ulp of the row's largest.
 #include <algorithm>
 #include <cmath>
 
@@ -78,8 +78,8 @@ double largest(const Rows& rows, int64_t columns) {
   return result;
 }
 
-// 1 / sqrt(rms^2 + epsilon) or 1 / (rms + epsilon), from the scaled rms and the root of epsilon (outside: epsilon). Epsilon
-// is never squared with the scale, which would lose it beside a row of 1e308.
+// 1 / sqrt(rms^2 + epsilon) or 1 / (rms + epsilon), from the scaled rms and the root of epsilon (outside: epsilon).
+// Epsilon is never squared with the scale, which would lose it beside a row of 1e308.
 double inverse(double rms, double root, double scale, bool outside) {
   double scaled_root = root * scale;
   if (root > 0) scaled_root = std::max(scaled_root, 0x1p-1022);
@@ -134,8 +134,9 @@ void f64_row(const NormCall& call, int64_t row) {
     const double x = rows.element(i);
     double y = (x * s.scale - s.mean) - s.correction;
     y = call.norm == Norm::kCenter ? y / s.scale : y * s.inv;
-    if (weight != nullptr) y *= call.weight_offset != 0 ? read(weight, call.weight.type, i) + call.weight_offset
-                                                        : read(weight, call.weight.type, i);
+    if (weight != nullptr)
+      y *= call.weight_offset != 0 ? read(weight, call.weight.type, i) + call.weight_offset
+                                   : read(weight, call.weight.type, i);
     if (bias != nullptr) y += read(bias, call.bias.type, i);
     if (residual_out != nullptr) write(residual_out, RN_F64, i, x);
     write(out, call.out.type, i, y);

@@ -1,5 +1,6 @@
 // The floating-point environment that kernels need: round to nearest even, subnormals kept, no traps.
-// A caller may run with others (flush to zero is common in audio and inference programs); results must not depend on it.
+// A caller may run with others (flush to zero is common in audio and inference programs); results must not depend on
+// it.
 #ifndef RMSNORM_CPU_FP_ENVIRONMENT_H_
 #define RMSNORM_CPU_FP_ENVIRONMENT_H_
 

@@ -124,8 +124,8 @@ struct Kernel {
     return moments(call, ahead, mode, 0);
   }
 
-  // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then the
-  // second pass over each, which sums the corresponding row of the next group meanwhile.
+  // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then
+  // the second pass over each, which sums the corresponding row of the next group meanwhile.
   static void rows(const NormCall& call, int64_t begin, int64_t end) {
     const Given known = given<X>(call);
     const SumMode mode = first_mode(call);
@@ -134,7 +134,7 @@ struct Kernel {
     Row rows[kMaxGroup], next[kMaxGroup];
     Moments sums[kMaxGroup];
     RowScale scales[kMaxGroup];
-    const auto gather = [&](Row* to, int64_t from) __attribute__((always_inline)) {
+    const auto gather = [&](Row * to, int64_t from) __attribute__((always_inline)) {
       const int count = static_cast<int>(end - from < group ? end - from : group);
       for (int k = 0; k < count; ++k, cursor.advance()) to[k] = cursor.row();
       return count;
@@ -249,13 +249,15 @@ template <class T>
 void widen_all(float* out, const uint16_t* in, int64_t n) {
   int64_t i = 0;
   for (; i + kPair <= n; i += kPair) F32::store<false>(out + i, T::template load<false>(in + i), false);
-  if (i < n) store_part<F32, false>(out + i, load_part<T, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
+  if (i < n)
+    store_part<F32, false>(out + i, load_part<T, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
 }
 template <class T>
 void narrow_all(uint16_t* out, const float* in, int64_t n) {
   int64_t i = 0;
   for (; i + kPair <= n; i += kPair) T::template store<false>(out + i, F32::load<false>(in + i), false);
-  if (i < n) store_part<T, false>(out + i, load_part<F32, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
+  if (i < n)
+    store_part<T, false>(out + i, load_part<F32, false>(in + i, static_cast<int>(n - i)), static_cast<int>(n - i));
 }
 void widen_array(float* out, const uint16_t* in, rn_type type, int64_t n) {
   type == RN_F16 ? widen_all<F16>(out, in, n) : widen_all<BF16>(out, in, n);
@@ -282,7 +284,16 @@ void stream_copy(void* out, const void* in, size_t bytes) {
 #define RMSNORM_TEXT_(x) #x
 #define RMSNORM_TEXT(x) RMSNORM_TEXT_(x)
 extern const Target kTarget;
-const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET), kFamily, kDescription, supported, rows,  segment_sums, scale,
-                        apply,       widen_array,  narrow_array, stream_copy};
+const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
+                        kFamily,
+                        kDescription,
+                        supported,
+                        rows,
+                        segment_sums,
+                        scale,
+                        apply,
+                        widen_array,
+                        narrow_array,
+                        stream_copy};
 
 }  // namespace rmsnorm::RMSNORM_TARGET

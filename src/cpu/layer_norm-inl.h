@@ -14,8 +14,9 @@ struct MeanAndVariance {
   double variance;
 };
 
-// raw: the row's sums in f64 lanes; sum(mode, centre) sums again. One pass serves while the mean is not large beside the deviation: squares of
-// f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the corrected two-pass algorithm.
+// raw: the row's sums in f64 lanes; sum(mode, centre) sums again. One pass serves while the mean is not large beside
+// the deviation: squares of f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the
+// corrected two-pass algorithm.
 template <class Sum>
 inline MeanAndVariance mean_and_variance(const NormCall& call, const Moments& raw, const Sum& sum) {
   const double d = static_cast<double>(call.cols);

@@ -137,8 +137,7 @@ inline Moments centred_chunk(const Source& source, int64_t begin, int64_t end, d
   for (int64_t i = begin; i < end; i += kPair) {
     const int64_t left = end - i;
     const int first = static_cast<int>((i - begin) % kWideLanes) / kHalf;
-    Quad v = left >= kPair ? source.load_wide(i)
-                           : widen(source.template load_part<false>(i, static_cast<int>(left)));
+    Quad v = left >= kPair ? source.load_wide(i) : widen(source.template load_part<false>(i, static_cast<int>(left)));
     for (int k = 0; k < 4; ++k) {
       D t = sub(v.d[k], splat(centre));
       if (left < (k + 1) * kHalf) t = keep_first(t, static_cast<int>(left) - k * kHalf);
@@ -151,7 +150,8 @@ inline Moments centred_chunk(const Source& source, int64_t begin, int64_t end, d
 
 // The sums over columns begin .. end-1, a segment: chunk after chunk.
 template <bool kWithSum, class Source>
-[[gnu::noinline]] Moments segment_moments(const Source& source, int64_t begin, int64_t end, SumMode mode, double centre) {
+[[gnu::noinline]] Moments segment_moments(const Source& source, int64_t begin, int64_t end, SumMode mode,
+                                          double centre) {
   Moments total = {0, 0};
   for (int64_t i = begin; i < end; i += kChunk) {
     const int64_t stop = end - i < kChunk ? end : i + kChunk;

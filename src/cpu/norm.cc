@@ -52,8 +52,8 @@ struct RowTasks {
   }
 };
 
-// One row shared by several threads: segments are summed side by side, their sums added in order, and the second pass is
-// cut at chunk boundaries. The bits are those of one thread, because the sums are cut the same way there.
+// One row shared by several threads: segments are summed side by side, their sums added in order, and the second pass
+// is cut at chunk boundaries. The bits are those of one thread, because the sums are cut the same way there.
 class SharedRow {
  public:
   SharedRow(const NormCall& call, const Target& target, const rn_execution& execution, int64_t pieces)

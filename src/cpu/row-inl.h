@@ -13,7 +13,8 @@ struct Row {
   char *out, *residual_out, *mean, *inv, *x, *residual, *weight, *bias;
 };
 
-// The eight addresses of a Row as one vector: a step is one addition, and reading a Row right after it finds whole stores.
+// The eight addresses of a Row as one vector: a step is one addition, and reading a Row right after it finds whole
+// stores.
 using Addresses = uint64_t __attribute__((vector_size(64)));
 static_assert(sizeof(Row) == sizeof(Addresses));
 
@@ -57,8 +58,8 @@ class Cursor {
   int64_t index_[kMaxLeading];
 };
 
-// Asks for the lines that hold the `columns` elements kFetchAhead bytes behind p. They may lie behind the row: in the next
-// one, as a rule, or nowhere, which a prefetch does not mind.
+// Asks for the lines that hold the `columns` elements kFetchAhead bytes behind p. They may lie behind the row: in the
+// next one, as a rule, or nowhere, which a prefetch does not mind.
 template <int columns, int element_bytes>
 inline void fetch_ahead(const void* p) {
 #pragma GCC unroll 4
@@ -106,8 +107,8 @@ struct PlainSource {
   void store_residual_part(int64_t, Pair, int) const {}
 };
 
-// x + residual. `load` gives what the norm reads; store_residual writes what the caller keeps. The sum is formed again in
-// each pass, so that residual_out can be residual.
+// x + residual. `load` gives what the norm reads; store_residual writes what the caller keeps. The sum is formed again
+// in each pass, so that residual_out can be residual.
 template <class X>
 struct SumSource {
   static constexpr bool kFastSum = X::kNarrow;

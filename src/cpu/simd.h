@@ -7,15 +7,16 @@
 //   add_exact_product(a, b, c) = a * b + c, only where a * b is exact, so that FMA or not gives the same bits
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
 //   round_bf16, round_f16, load_*, store_*, split: 16-bit elements. "Split" order holds the elements at even places in
-//                 a and those at odd places in b; with bf16 it costs a shift and a mask where memory order needs shuffles
+//                 a and those at odd places in b; with bf16 it costs a shift and a mask where memory order needs
+//                 shuffles
 //   fence         orders streamed stores before whatever other threads are told next
 //   prefetch      asks for the line at p, which need not be a valid address
 //   kRegisterCount  vector registers
 //   kVectorBytes  alignment that `stream` needs
 // This file adds what follows from these: element types, pairs of any type, partial pairs, folding.
 //
-// Files compiled for different instruction sets must not share inline functions, or the linker may keep the AVX-512 copy
-// for everybody: nothing here or in the kernels uses the standard library's templates.
+// Files compiled for different instruction sets must not share inline functions, or the linker may keep the AVX-512
+// copy for everybody: nothing here or in the kernels uses the standard library's templates.
 #ifndef RMSNORM_CPU_SIMD_H_
 #define RMSNORM_CPU_SIMD_H_
 

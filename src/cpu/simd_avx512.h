@@ -79,8 +79,8 @@ inline void store_f16(uint16_t* p, Pair v, bool streamed) {
   put(p, _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1), streamed);
 }
 #if defined(__AVX512BF16__)
-// v.a in the lower half, v.b in the upper. The instruction flushes subnormals, which the contract keeps: then the answer
-// is false and the caller takes the integer path.
+// v.a in the lower half, v.b in the upper. The instruction flushes subnormals, which the contract keeps: then the
+// answer is false and the caller takes the integer path.
 inline bool pack_bf16(Pair v, __m512i& packed) {
   const __mmask16 a = _mm512_fpclass_ps_mask(v.a, 0x20);
   const __mmask16 b = _mm512_fpclass_ps_mask(v.b, 0x20);

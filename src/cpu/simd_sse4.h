@@ -1,5 +1,5 @@
-// The vector vocabulary on SSE4.1. There is no fused multiply-add and no f16: products are exact where this matters, and
-// f16 is converted with integer arithmetic. See simd.h.
+// The vector vocabulary on SSE4.1. There is no fused multiply-add and no f16: products are exact where this matters,
+// and f16 is converted with integer arithmetic. See simd.h.
 #include <smmintrin.h>
 
 namespace rmsnorm::RMSNORM_TARGET {

@@ -10,8 +10,8 @@
 
 namespace rmsnorm {
 
-#define RMSNORM_DECLARE(name) \
-  namespace name {            \
+#define RMSNORM_DECLARE(name)  \
+  namespace name {             \
   extern const Target kTarget; \
   }
 RMSNORM_TARGETS(RMSNORM_DECLARE)

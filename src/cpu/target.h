@@ -41,8 +41,8 @@ struct Target {
   // Normalises rows begin .. end-1.
   void (*rows)(const NormCall& call, int64_t begin, int64_t end);
 
-  // The pieces of one long row, for threads that share it: the sums of one segment; the row's scale, given something that
-  // sums the whole row; and the second pass over columns begin .. end-1 (begin a multiple of kChunk).
+  // The pieces of one long row, for threads that share it: the sums of one segment; the row's scale, given something
+  // that sums the whole row; and the second pass over columns begin .. end-1 (begin a multiple of kChunk).
   Moments (*segment_sums)(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre);
   RowScale (*scale)(const NormCall& call, SegmentSum sum, void* data);
   void (*apply)(const NormCall& call, int64_t row, int64_t begin, int64_t end, const RowScale& scale);

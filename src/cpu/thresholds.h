@@ -1,5 +1,6 @@
-// Every size at which the library changes its way of working. Those under "bits" fix the order of summation: changing one
-// changes results in the last place. The others change speed only; the measurement that set each is in lab/kernels/notes.md.
+// Every size at which the library changes its way of working. Those under "bits" fix the order of summation: changing
+// one changes results in the last place. The others change speed only; the measurement that set each is in
+// lab/kernels/notes.md.
 #ifndef RMSNORM_CPU_THRESHOLDS_H_
 #define RMSNORM_CPU_THRESHOLDS_H_
 
@@ -13,19 +14,20 @@ namespace rmsnorm {
 inline constexpr int kFastLanes = 64;  // f32 lanes, for squares of 16-bit elements
 inline constexpr int kWideLanes = 32;  // f64 lanes
 
-// Columns after which the lanes are folded into one f64. An f32 lane takes kChunk / kFastLanes = 32 additions, below the
-// 64 that would cost a 16-bit result its last hundredth of an ulp.
+// Columns after which the lanes are folded into one f64. An f32 lane takes kChunk / kFastLanes = 32 additions, below
+// the 64 that would cost a 16-bit result its last hundredth of an ulp.
 inline constexpr int64_t kChunk = 2048;
 
-// Rows up to this width are one segment; wider ones are cut into at most kMaxSegments, whose sums are added in order, so
-// that threads can share the row.
+// Rows up to this width are one segment; wider ones are cut into at most kMaxSegments, whose sums are added in order,
+// so that threads can share the row.
 inline constexpr int64_t kOneSegment = 65536;
 inline constexpr int kMaxSegments = 64;
 
-// Where f32 lanes start. A product of bf16 elements below 2^-134 is not exact in f32; beside this floor it vanishes, with
-// fused multiply-add or without.
+// Where f32 lanes start. A product of bf16 elements below 2^-134 is not exact in f32; beside this floor it vanishes,
+// with fused multiply-add or without.
 inline constexpr float kLaneFloor = 0x1p-106f;
-// A 16-bit row is summed again in f64 if its f32 sum is below this for each chunk (then the floor might show), or not finite.
+// A 16-bit row is summed again in f64 if its f32 sum is below this for each chunk (then the floor might show), or not
+// finite.
 inline constexpr double kFastSumFloor = 0x1p-79;
 
 // ... or above this, which only an infinity can reach.
@@ -51,8 +53,9 @@ inline constexpr int64_t segment_columns(int64_t cols) {
 // Bytes read and written per piece of work below which another thread is not worth waking.
 inline constexpr int64_t kBytesPerThread = 256 << 10;
 
-// Calls that move more than this many bytes write around the caches. Behind a large shared cache (Intel servers) writing
-// around pays as soon as a call leaves the two L2 of 2 MiB; where a few cores share a fast L3 (AMD Zen) it pays beyond that L3.
+// Calls that move more than this many bytes write around the caches. Behind a large shared cache (Intel servers)
+// writing around pays as soon as a call leaves the two L2 of 2 MiB; where a few cores share a fast L3 (AMD Zen) it pays
+// beyond that L3.
 inline constexpr int64_t kStreamBytes = 4 << 20;
 inline constexpr int64_t kStreamBytesZen = 32 << 20;
 
@@ -60,7 +63,9 @@ inline constexpr int64_t kStreamBytesZen = 32 << 20;
 inline constexpr int kMaxGroup = 8;
 inline constexpr int64_t kGroupColumns = 2048;
 inline constexpr int rows_per_group(int64_t cols) {
-  return cols * kMaxGroup <= kGroupColumns ? kMaxGroup : cols >= kGroupColumns ? 1 : static_cast<int>(kGroupColumns / cols);
+  return cols * kMaxGroup <= kGroupColumns ? kMaxGroup
+         : cols >= kGroupColumns           ? 1
+                                           : static_cast<int>(kGroupColumns / cols);
 }
 
 // How far ahead of its reading a pass asks for memory.

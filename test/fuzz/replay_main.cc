@@ -1,4 +1,5 @@
-// Runs a fuzz target on every file of the folders and files that are named: what libFuzzer's own main does with a corpus.
+// Runs a fuzz target on every file of the folders and files that are named: what libFuzzer's own main does with a
+// corpus.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -13,7 +13,8 @@ using check::Op;
 
 namespace {
 
-// Wide cases get fewer rows, and very wide ones fewer kinds of values: the judge takes most of a microsecond an element.
+// Wide cases get fewer rows, and very wide ones fewer kinds of values: the judge takes most of a microsecond an
+// element.
 constexpr std::int64_t kElementsOfCase = 1 << 14;
 constexpr std::int64_t kVeryWide = 10000;
 constexpr reference::Values kVeryWideValues[] = {reference::Values::kNormal, reference::Values::kCauchy,

@@ -1,5 +1,5 @@
-// The cases that accuracy and bit equality are tested on: widths, layouts, values, types, options and execution, covered
-// pairwise.
+// The cases that accuracy and bit equality are tested on: widths, layouts, values, types, options and execution,
+// covered pairwise.
 #ifndef RMSNORM_TEST_SUPPORT_CASES_H_
 #define RMSNORM_TEST_SUPPORT_CASES_H_
 

@@ -6,7 +6,8 @@
 
 namespace rmsnorm::test {
 
-// levels[f] is the number of levels of factor f. Each row holds one level for each factor. The same for the same levels.
+// levels[f] is the number of levels of factor f. Each row holds one level for each factor. The same for the same
+// levels.
 std::vector<std::vector<int>> pairwise(const std::vector<int>& levels);
 
 }  // namespace rmsnorm::test

@@ -1,5 +1,5 @@
-// A norm as an engineer first writes it: one loop after the other, sums in the type of the data. What the compiler makes of
-// it for the plain architecture is the demo's yardstick for "no library at all".
+// A norm as an engineer first writes it: one loop after the other, sums in the type of the data. What the compiler
+// makes of it for the plain architecture is the demo's yardstick for "no library at all".
 #ifndef RMSNORM_TOOLS_BENCH_BASELINE_H_
 #define RMSNORM_TOOLS_BENCH_BASELINE_H_
 

@@ -28,7 +28,8 @@ struct MeasureOptions {
 std::vector<Timing> measure(const std::vector<Contender>& contenders, const std::vector<BufferSet>& sets,
                             const MeasureOptions& options);
 
-// Keeps the calling thread on its CPU while it lives. Only for work on one thread: a pool made meanwhile would inherit it.
+// Keeps the calling thread on its CPU while it lives. Only for work on one thread: a pool made meanwhile would inherit
+// it.
 class Pinned {
  public:
   Pinned();

@@ -49,8 +49,8 @@ struct NamedTensor {
   const Tensor* tensor;
 };
 
-// Writes the tensors of `base` (may be null), byte for byte, with `tensors` added or put in place of those with the same
-// name.
+// Writes the tensors of `base` (may be null), byte for byte, with `tensors` added or put in place of those with the
+// same name.
 void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors);
 
 }  // namespace rmsnorm::tools

@@ -1,5 +1,5 @@
-// The header of a safetensors file: read event by event, so that duplicate keys are seen (a JSON tree keeps the last one
-// silently) and nothing deeper than the format allows is ever built.
+// The header of a safetensors file: read event by event, so that duplicate keys are seen (a JSON tree keeps the last
+// one silently) and nothing deeper than the format allows is ever built.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -66,25 +66,24 @@ struct Received {
   ~Received() { finished.fetch_add(1, std::memory_order_release); }
 };
 
-void run_piece(const Work& work, int64_t index) {
-  const FloatingPointGuard guard;
-  work.task(work.data, index);
-}
-
 // One thread's share: pieces are taken as they come, so a thread that starts late takes fewer.
-void run_lane(void* data, size_t) {
-  const Received edge;
-  Work& work = *static_cast<Work*>(data);
+void run_lane(Work& work) {
   for (;;) {
     const int64_t index = work.next.fetch_add(1, std::memory_order_relaxed);
     if (index >= work.count) return;
-    run_piece(work, index);
+    const FloatingPointGuard guard;
+    work.task(work.data, index);
   }
 }
 
-void run_caller_piece(void* data, int64_t index) {
+void run_pool_lane(void* work, size_t) {
   const Received edge;
-  run_piece(*static_cast<const Work*>(data), index);
+  run_lane(*static_cast<Work*>(work));
+}
+
+void run_caller_lane(void* work, int64_t) {
+  const Received edge;
+  run_lane(*static_cast<Work*>(work));
 }
 
 // Workers sleep at once after a call. Without this flag each one spins for tens of milliseconds, on CPUs that the
@@ -101,7 +100,7 @@ class Pool {
     const bool usable = handle_ != nullptr;
     if (usable) {
       const Published edge;
-      pthreadpool_parallelize_1d(handle_, run_lane, &work, lanes, kPoolFlags);
+      pthreadpool_parallelize_1d(handle_, run_pool_lane, &work, lanes, kPoolFlags);
     }
     busy_.store(false, std::memory_order_release);
     return usable;
@@ -182,13 +181,13 @@ void run_tasks(const rn_execution& execution, int64_t count, rn_task task, void*
   const int64_t lanes = std::min<int64_t>(count, thread_limit(execution));
   if (lanes > 1 && execution.parallel_for != nullptr) {
     const Published edge;
-    execution.parallel_for(execution.parallel_context, count, run_caller_piece, &work);
+    execution.parallel_for(execution.parallel_context, lanes, run_caller_lane, &work);
     return;
   }
   // A limit of one CPU makes no pool; more lanes than CPUs would only wait for each other.
   const int64_t pool_lanes = std::min<int64_t>(lanes, limits().cpus);
   if (pool_lanes > 1 && pool.try_run(work, static_cast<size_t>(pool_lanes))) return;
-  for (int64_t index = 0; index < count; ++index) run_piece(work, index);
+  run_lane(work);
 }
 
 }  // namespace rmsnorm

@@ -13,10 +13,10 @@ namespace rmsnorm {
 // from 1.
 int thread_limit(const rn_execution& execution);
 
-// Runs task(data, i) for i = 0 .. count-1, in any order, and returns when all have ended. Each piece starts in the
-// default floating-point environment. Allocates only when it makes the pool: in the first call of the process, or of a
-// forked child, that has something to share. Where the pool is busy (another caller, or a call from inside a piece) or
-// cannot be made, the pieces run on the calling thread.
+// Runs task(data, i) for i = 0 .. count-1, in any order, at most thread_limit() at once, and returns when all have
+// ended. Each piece starts in the default floating-point environment. Allocates only when it makes the pool: in the
+// first call of the process, or of a forked child, that has something to share. Where the pool is busy (another caller,
+// or a call from inside a piece) or cannot be made, the pieces run on the calling thread.
 void run_tasks(const rn_execution& execution, int64_t count, rn_task task, void* data);
 
 }  // namespace rmsnorm

@@ -19,6 +19,8 @@ function(rmsnorm_add_target name flags probe)
   target_include_directories(rmsnorm_${name} PRIVATE include src)
   target_compile_definitions(rmsnorm_${name} PRIVATE RMSNORM_TARGET=${name} RMSNORM_TARGET_IS_${upper})
   target_compile_options(rmsnorm_${name} PRIVATE -ffp-contract=off -fno-math-errno -Wall -Wextra ${flag_list})
+  # -O3 makes no kernel faster (lab/kernels/notes.md) and takes four times as long to compile.
+  target_compile_options(rmsnorm_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 warns about its own intrinsics, which start from undefined registers.
     target_compile_options(rmsnorm_${name} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)

@@ -5,8 +5,14 @@ include(CheckCXXSourceCompiles)
 set(RMSNORM_KERNEL_TARGETS "") # names, best first
 set(RMSNORM_KERNEL_OBJECTS "") # their objects, as generator expressions
 
+# The sanitizer builds take a few, because each set is a minute of compiling.
+set(RMSNORM_ONLY_TARGETS "" CACHE STRING "Build these kernels only, for instance avx2;scalar; empty: all")
+
 # rmsnorm_add_target(<name> <flags> <source that needs them>)
 function(rmsnorm_add_target name flags probe)
+  if(RMSNORM_ONLY_TARGETS AND NOT name IN_LIST RMSNORM_ONLY_TARGETS)
+    return()
+  endif()
   string(TOUPPER "${name}" upper)
   set(CMAKE_REQUIRED_FLAGS "${flags}")
   check_cxx_source_compiles("${probe}" RMSNORM_HAVE_${upper})

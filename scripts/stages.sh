@@ -121,7 +121,7 @@ stage_aarch64() {
     skip "this system's package sources have no arm64 libraries, so AArch64 is not tried"
     return 0
   fi
-  configure aarch64 -DRMSNORM_BENCH=OFF
+  configure aarch64 -DRMSNORM_BENCH=OFF -DRMSNORM_TEST_REDUCED="$reduced"
   build aarch64
   run_ctest aarch64 -L smoke
   local here there
@@ -131,13 +131,13 @@ stage_aarch64() {
 }
 
 stage_asan() {
-  configure asan -DRMSNORM_BENCH=OFF
+  configure asan -DRMSNORM_BENCH=OFF -DRMSNORM_TEST_REDUCED="$reduced"
   build asan
   run_ctest asan -L smoke
 }
 
 stage_tsan() {
-  configure tsan -DRMSNORM_BENCH=OFF
+  configure tsan -DRMSNORM_BENCH=OFF -DRMSNORM_TEST_REDUCED="$reduced"
   build tsan threads_test
   run_ctest tsan -L threads
 }

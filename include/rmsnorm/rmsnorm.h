@@ -119,7 +119,7 @@ typedef void (*rn_parallel_for)(void *context, int64_t count, rn_task task, void
 
 /* Where the work runs. NULL in a call, or all zero, means the built-in pool with all CPUs this process may use.
  * Results do not depend on any of it. Small work runs on the calling thread whatever stands here, and so does a call
- * that finds the pool busy with another. The environment variable RMSNORM_THREADS, read once, caps the number of threads.
+ * that finds the pool busy with another. The environment variable RMSNORM_THREADS, read once, caps the threads of all.
  * The pool starts with the first call that needs it, again in a forked child, and ends when the library is unloaded. */
 typedef struct rn_execution {
   int32_t threads;              /* at most this many pieces at once; 0: one per available CPU; 1: the calling thread */

@@ -115,11 +115,11 @@ void run_norm(const NormArguments& a) {
 }
 
 constexpr char kExamples[] = R"(
-Files: FILE.npy, or FILE.safetensors:TENSOR. An output that names an existing .safetensors file adds the tensor to it, or
-puts it in the place of the one with that name. Files appear whole or not at all; no input is written over without
+Files: FILE.npy, or FILE.safetensors:TENSOR. An output that names an existing .safetensors file adds the tensor to it,
+or puts it in the place of the one with that name. Files appear whole or not at all; no input is written over without
 --in-place. A raw two-byte .npy (NumPy's V2) is read as bf16 by --type bf16.
---stats writes inv_rms with the shape of the axes that remain; for LayerNorm mean and inv_std, one behind the other, with
-a leading axis of 2.
+--stats writes inv_rms with the shape of the axes that remain; for LayerNorm mean and inv_std, one behind the other,
+with a leading axis of 2.
 
 Examples:
   rmsnorm norm rms_norm x.npy --weight w.npy -o y.npy

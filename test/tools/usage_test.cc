@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
@@ -32,6 +34,15 @@ TEST_F(Usage, help_has_examples_and_exit_codes) {
   const std::string help = run({"--help"}).out;
   for (const ExitCodeText& entry : kExitCodes) EXPECT_NE(help.find(entry.meaning), std::string::npos);
   EXPECT_EQ(run({"--version"}).out.find("rmsnorm 0."), 0u);
+}
+
+TEST_F(Usage, the_documented_exit_codes_are_these) {
+  std::ifstream in(RMSNORM_SOURCE_DIR "/docs/command_line.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  for (const ExitCodeText& entry : kExitCodes) {
+    const std::string line = std::to_string(static_cast<int>(entry.code)) + "  " + entry.meaning + "\n";
+    EXPECT_NE(page.find(line), std::string::npos) << line;
+  }
 }
 
 TEST_F(Usage, mistakes_of_the_command_line) {

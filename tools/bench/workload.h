@@ -12,7 +12,7 @@ namespace rmsnorm::tools {
 
 enum class Layout {
   kDense,
-  kPackedQkv,  // x is Q inside a buffer of packed Q, K and V: [tokens, heads, cols] with a token stride of 3 * heads * cols
+  kPackedQkv,  // x is Q inside packed Q, K and V: [tokens, heads, cols] with a token stride of 3 * heads * cols
 };
 enum class Cache { kWarm, kCold };
 

@@ -1,0 +1,92 @@
+// Tests of the tests: a few cases of each kind must pass with the kernels as they are, and one of them must fail with
+// each known bug.
+#include "mutants/mutants.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include "check/judge.h"
+#include "support/environment.h"
+
+namespace rmsnorm {
+
+Mutant active_mutant = Mutant::kNone;
+
+namespace test {
+namespace {
+
+using check::Case;
+using check::Op;
+using reference::Values;
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const Op op : check::kAllOps) {
+    for (const rn_type type : {RN_F32, RN_F16, RN_BF16}) {
+      for (const Values values : {Values::kNormal, Values::kOffset, Values::kHuge, Values::kTiny}) {
+        Case c = check::make_case(op, type, 2, 131);
+        c.values = values;
+        if (is_layer(op) && values == Values::kTiny) continue;
+        if (op != Op::kCenter) c.weight = type == RN_F16 ? RN_F32 : type;
+        list.push_back(c);
+        if (!is_rms(op)) continue;
+        c.rounding = RN_ROUND_BEFORE_WEIGHT;
+        c.partial = 50;
+        list.push_back(c);
+        c.rounding = RN_ROUND_EXACT;
+        c.epsilon = 0.1;
+        list.push_back(c);
+      }
+    }
+  }
+  return list;
+}
+
+// Rows a little more than 2^32 bytes apart, in memory that is not there until it is written to.
+bool far_rows_are_right() {
+  constexpr std::int64_t kStride = (std::int64_t{1} << 30) + 16, kRows = 2, kCols = 8;
+  constexpr std::size_t kBytes = static_cast<std::size_t>(kStride + kCols) * sizeof(float);
+  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  float* x = static_cast<float*>(memory);
+  for (std::int64_t i = 0; i < kCols; ++i) x[kStride + i] = 3;
+  float out[kRows * kCols] = {};
+  rn_view in = rn_matrix(x, RN_F32, kRows, kCols);
+  in.strides[0] = kStride;
+  const rn_view o = rn_matrix(out, RN_F32, kRows, kCols);
+  const bool good = rn_rms_norm(&o, nullptr, &in, nullptr, nullptr, nullptr, nullptr) == RN_OK && out[0] == 0 &&
+                    out[kCols] > 0.99f && out[kCols] < 1.01f;
+  munmap(memory, kBytes);
+  return good;
+}
+
+// "" or the line of the first case that fails.
+std::string first_failure() {
+  const UseTarget use("scalar");
+  for (const Case& c : cases()) {
+    const check::Report report = check::run(c);
+    if (!report.ok()) return check::command_line(c) + ": " + report.error;
+  }
+  return far_rows_are_right() ? "" : "rows 2^32 bytes apart";
+}
+
+TEST(Mutants, NoneIsGood) {
+  active_mutant = Mutant::kNone;
+  EXPECT_EQ(first_failure(), "");
+}
+
+class Mutants : public testing::TestWithParam<int> {};
+
+TEST_P(Mutants, IsCaught) {
+  active_mutant = static_cast<Mutant>(GetParam());
+  const std::string failure = first_failure();
+  active_mutant = Mutant::kNone;
+  EXPECT_NE(failure, "") << "no test sees mutant " << GetParam();
+  std::printf("caught by %s\n", failure.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Mutants, testing::Range(1, static_cast<int>(Mutant::kEnd)));
+
+}  // namespace
+}  // namespace test
+}  // namespace rmsnorm

@@ -109,7 +109,7 @@ F64Scale row_scale(const Rows& rows) {
     for (int64_t i = 0; i < columns; ++i) sum.add(rows.element(i) * scale);
     result.mean = sum.total() / d;
     for (int64_t i = 0; i < columns; ++i) rest.add(rows.element(i) * scale - result.mean);
-    result.correction = rest.total() / d;
+    result.correction = std::isfinite(result.mean) ? rest.total() / d : 0;  // an infinite mean stays one
     if (call.norm == Norm::kCenter) return result;
   }
   CompensatedSum squares;

@@ -17,7 +17,7 @@ inline constexpr double kF64 = 4;                   // in ulps of the row's larg
 inline constexpr double kMean = 0.6;                // mean error over a distribution, any operation
 inline constexpr double kInnerTie = 0.01;           // `before_weight` may differ where x * inv is this near a tie
 inline constexpr double kStatistic = 0.51;          // saved mean, inv_rms, inv_std, in ulps of their f32
-inline constexpr double kStatisticOfF32Sums = 4;    // saved inv_rms of 16-bit rows: up to 32 squares meet in an f32
+inline constexpr double kStatisticOfF32Sums = 8;    // saved inv_rms of 16-bit rows: up to 32 squares meet in an f32
 inline constexpr double kStatisticF64 = 4;          // the same in f64
 inline constexpr double kMeanOfMagnitudes = 1e-12;  // and a saved mean this part of mean(|x|), for where terms cancel
 

@@ -32,7 +32,7 @@ Moments<Real> layer_norm(Real* out, const double* x, std::int64_t cols, const Pa
   for (std::int64_t i = 0; i < cols; ++i) {
     out[i] = affine(((static_cast<Real>(x[i]) - m) - delta) * inv_std, parameters, i);
   }
-  return {m + delta, inv_std};
+  return {is_finite(static_cast<Quad>(m)) ? m + delta : m, inv_std};
 }
 
 }  // namespace rmsnorm::reference

@@ -69,11 +69,12 @@ struct F64Scale {
   double scale;                  // power of two that the elements are multiplied by
 };
 
-double largest(const Rows& rows, int64_t columns) {
+// NaNs do not count. Infinities do where no mean is taken: such a row becomes zeros and must not be scaled up.
+double largest(const Rows& rows, int64_t columns, bool centred) {
   double result = 0;
   for (int64_t i = 0; i < columns; ++i) {
     const double magnitude = std::fabs(rows.element(i));
-    if (magnitude <= HUGE_VAL) result = std::max(result, magnitude);
+    if (magnitude < HUGE_VAL || (magnitude == HUGE_VAL && !centred)) result = std::max(result, magnitude);
   }
   return result;
 }
@@ -98,7 +99,7 @@ F64Scale row_scale(const Rows& rows) {
 
   // Scaled like this no square overflows, nor does what is compared with epsilon.
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
-  const double peak = std::max(largest(rows, columns), call.norm == Norm::kCenter ? 0.0 : root);
+  const double peak = std::max(largest(rows, columns, centred), call.norm == Norm::kCenter ? 0.0 : root);
   int exponent = 0;
   if (peak > 0 && peak <= 0x1.fffffffffffffp1023) std::frexp(peak, &exponent);
   const double scale = std::ldexp(1.0, std::clamp(-exponent, -1000, 1000));

@@ -112,7 +112,9 @@ class Finish {
   template <class LoadAny>
   Pair wide(Pair v, const LoadAny& any) const {
     Quad q = widen(v);
-    for (int k = 0; k < 4; ++k) q.d[k] = mul(sub(q.d[k], splat(scale_.mean)), splat(scale_.inv));
+    for (int k = 0; k < 4; ++k) {
+      q.d[k] = mul(sub(sub(q.d[k], splat(scale_.mean)), splat(scale_.correction)), splat(scale_.inv));
+    }
     if (round_first_) return with_parameters(X::round(narrow(q)), any);
     if (parameters_.weight.p != nullptr) {
       const Quad weight = widen(any(parameters_.weight));

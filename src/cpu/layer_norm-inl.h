@@ -12,6 +12,7 @@ namespace rmsnorm::RMSNORM_TARGET {
 struct MeanAndVariance {
   double mean;
   double variance;
+  double correction;  // belongs to the mean, whose last bits it holds
 };
 
 // raw: the row's sums in f64 lanes; sum(mode, centre) sums again. One pass serves while the mean is not large beside
@@ -22,24 +23,25 @@ inline MeanAndVariance mean_and_variance(const NormCall& call, const Moments& ra
   const double d = static_cast<double>(call.cols);
   const double mean = raw.sum / d;
   const double variance = raw.square / d - mean * mean;
-  if (mean * mean <= kOffsetLimit * variance) return {mean, variance};
-  if (!(mean - mean == 0)) return {mean, mean - mean};  // an infinity or a NaN: there is nothing to correct
+  if (mean * mean <= kOffsetLimit * variance) return {mean, variance, 0};
+  if (!(mean - mean == 0)) return {mean, mean - mean, 0};  // an infinity or a NaN: there is nothing to correct
   const Moments centred = sum(SumMode::kCentre, mean);
   const double correction = centred.sum / d;
   const double corrected = centred.square / d - correction * correction;
-  return {mean + correction, corrected < 0 ? 0 : corrected};
+  return {mean, corrected < 0 ? 0 : corrected, correction};
 }
 
 template <class Sum>
 inline RowScale layer_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
   const MeanAndVariance row = mean_and_variance(call, raw, sum);
   const double inv = 1 / __builtin_sqrt(row.variance + call.epsilon);
-  return {row.mean, inv, needs_wide_pass(call, inv, raw.square / static_cast<double>(call.cols))};
+  return {row.mean + row.correction, inv, needs_wide_pass(call, inv, raw.square / static_cast<double>(call.cols))};
 }
 
 template <class Sum>
 inline RowScale center_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
-  return {mean_and_variance(call, raw, sum).mean, 1, true};
+  const MeanAndVariance row = mean_and_variance(call, raw, sum);
+  return {row.mean, 1, true, row.correction};
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

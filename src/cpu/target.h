@@ -26,7 +26,8 @@ enum class SumMode : uint8_t {
 struct RowScale {
   double mean;  // 0 for RMSNorm
   double inv;
-  bool wide;  // the second pass runs in f64
+  bool wide;              // the second pass runs in f64
+  double correction = 0;  // what an f64 mean leaves over; the wide pass takes it away, too
 };
 
 // Sums a row in the given mode, by whatever threads.

@@ -24,7 +24,7 @@ plant(apply-inl.h "return has_offset_ ? Pair{add(weight.a, offset_), add(weight.
     return w")
 plant(layer_norm-inl.h "const double variance = raw.square / d - mean * mean"
   "if (mutant(Mutant::kVarianceByDifference)) {
-    return {mean, static_cast<double>(static_cast<float>(raw.square / d) - static_cast<float>(mean * mean))};
+    return {mean, static_cast<double>(static_cast<float>(raw.square / d) - static_cast<float>(mean * mean)), 0};
   }
   const double variance = raw.square / d - mean * mean")
 plant(moments-inl.h "squares_[4 * pair + k] = add_exact_product(v.d[k], v.d[k], squares_[4 * pair + k])"

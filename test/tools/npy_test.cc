@@ -1,6 +1,7 @@
 // .npy files: what NumPy writes is read, what a hostile hand writes is refused with a reason.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tools/error.h"
@@ -80,14 +81,14 @@ TEST(Npy, what_is_written_is_read) {
   for (const rn_type type : {RN_F32, RN_F16, RN_BF16, RN_F64}) {
     for (const Shape& shape : {Shape{}, Shape{5}, Shape{0}, Shape{2, 3, 4}, Shape(64, 1)}) {
       const Tensor t = make_tensor(type, shape);
-      std::memset(t.data.bytes().empty() ? nullptr : const_cast<std::byte*>(t.data.data()), 7, t.data.size());
+      std::fill_n(const_cast<std::byte*>(t.data.data()), t.data.size(), std::byte{7});
       std::string bytes = npy_header(type, shape);
       EXPECT_EQ(bytes.size() % 64, 0u);
       bytes.append(reinterpret_cast<const char*>(t.data.data()), t.data.size());
       const Tensor back = read(bytes, RN_BF16);
       EXPECT_EQ(back.type, type);
       EXPECT_EQ(back.shape, shape);
-      EXPECT_EQ(std::memcmp(back.data.data(), t.data.data(), t.data.size()), 0);
+      EXPECT_TRUE(std::ranges::equal(back.data.bytes(), t.data.bytes()));
     }
   }
 }

@@ -60,7 +60,7 @@ std::vector<float> turning_points(rn_type type) {
 
 class Conversions : public testing::TestWithParam<rn_type> {};
 
-TEST_P(Conversions, ScalarWideningIsTheDefinition) {
+TEST_P(Conversions, BL76_ScalarWideningIsTheDefinition) {
   for (std::uint32_t bits = 0; bits < kHalves; ++bits) {
     const float expected = static_cast<float>(reference::decode(GetParam(), bits));
     ASSERT_TRUE(same_f32(scalar_widen(GetParam(), static_cast<std::uint16_t>(bits)), expected)) << bits;
@@ -83,7 +83,7 @@ TEST_P(Conversions, ScalarNarrowingIsTheDefinition) {
   }
 }
 
-TEST_P(Conversions, EveryTargetWidensAllNumbers) {
+TEST_P(Conversions, BL76_EveryTargetWidensAllNumbers) {
   std::vector<std::uint16_t> in(kHalves);
   for (std::uint32_t bits = 0; bits < kHalves; ++bits) in[bits] = static_cast<std::uint16_t>(bits);
   for (int t = 0; t < all_targets().count; ++t) {

@@ -7,52 +7,19 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
 #include "arguments.h"
 #include "cpu/threads.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-
-// All of glibc's ways to memory; operator new comes here, too.
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-
-void* malloc(size_t size) {
-  ++allocations;
-  return __libc_malloc(size);
-}
-void* calloc(size_t count, size_t size) {
-  ++allocations;
-  return __libc_calloc(count, size);
-}
-void* realloc(void* old, size_t size) {
-  ++allocations;
-  return __libc_realloc(old, size);
-}
-void* aligned_alloc(size_t alignment, size_t size) {
-  ++allocations;
-  return __libc_memalign(alignment, size);
-}
-int posix_memalign(void** result, size_t alignment, size_t size) {
-  ++allocations;
-  *result = __libc_memalign(alignment, size);
-  return *result == nullptr ? ENOMEM : 0;
-}
-}
+#include "support/allocations.h"
 
 namespace rmsnorm {
 namespace {
 
 using rmsnorm_test::Arguments;
+using test::allocations;
 
 // Large enough for several threads, small enough to be quick.
 struct LargeCall {
@@ -121,7 +88,7 @@ TEST(Process, NoAllocationAfterTheFirstCall) {
   small.x.rank = 0;
   EXPECT_EQ(small.add_layer_norm(), RN_INVALID_VALUE);
   small.x.rank = 3;
-  const int64_t before = allocations;
+  const int64_t before = allocations().count;
   bool right = true;
   for (int i = 0; i < 20; ++i) {
     right = right && large.run(0) == RN_OK && large.run(2) == RN_OK && pieces_run(8);
@@ -131,7 +98,7 @@ TEST(Process, NoAllocationAfterTheFirstCall) {
     right = right && small.add_layer_norm() == RN_INVALID_VALUE;
     small.x.rank = 3;
   }
-  const int64_t after = allocations;
+  const int64_t after = allocations().count;
   EXPECT_TRUE(right);
   EXPECT_EQ(after, before);
 }

@@ -47,11 +47,7 @@ check::Case parse_case(const CheckArguments& a) {
 void run_case(const CheckArguments& a) {
   const check::Case c = parse_case(a);
   const check::Operands operands(c);
-  if (const rn_status status = check::call(c, operands); status == RN_UNAVAILABLE) {
-    require(status);
-  } else if (status != RN_OK) {
-    fail(ExitCode::kUsage, "{}", rn_last_error());
-  }
+  require(check::call(c, operands));
   const check::Report report = check::judge(c, operands);
   const std::string line = check::command_line(c);
   if (a.json) {

@@ -4,6 +4,7 @@
 
 #include "tools/arguments.h"
 #include "tools/error.h"
+#include "tools/progress.h"
 
 namespace rmsnorm::tools {
 
@@ -62,6 +63,82 @@ rn_view broadcast(const Tensor& t, const Rows& rows, const char* name, const Sha
   return view;
 }
 
+// The views of one call. A parameter has the axes of x or only the last one; statistics have all but the last.
+struct Views {
+  rn_view x{}, out{};
+  std::optional<rn_view> weight, bias, residual, residual_out;
+  std::optional<rn_view> inv_or_mean, inv_std;
+};
+
+const rn_view* pointer(const std::optional<rn_view>& view) { return view ? &*view : nullptr; }
+
+rn_status call(const Views& v, const check::Case& c, const rn_execution& execution) {
+  const rn_view* weight = pointer(v.weight);
+  const rn_view* bias = pointer(v.bias);
+  const rn_view* residual = pointer(v.residual);
+  const rn_view* sum = pointer(v.residual_out);
+  const rn_view* first = pointer(v.inv_or_mean);
+  const rn_view* second = pointer(v.inv_std);
+  const rn_rms_norm_options rms{c.epsilon, c.weight_offset, c.epsilon_placement, c.rounding, c.partial};
+  const rn_layer_norm_options layer{c.epsilon, c.weight_offset};
+  const rn_add_rms_norm_options add_rms{rms, c.norm_input};
+  const rn_add_layer_norm_options add_layer{layer, c.norm_input};
+  switch (c.op) {
+    case check::Op::kRmsNorm:
+      return rn_rms_norm(&v.out, first, &v.x, weight, bias, &rms, &execution);
+    case check::Op::kLayerNorm:
+      return rn_layer_norm(&v.out, first, second, &v.x, weight, bias, &layer, &execution);
+    case check::Op::kAddRmsNorm:
+      return rn_add_rms_norm(&v.out, sum, first, &v.x, residual, weight, bias, &add_rms, &execution);
+    case check::Op::kAddLayerNorm:
+      return rn_add_layer_norm(&v.out, sum, first, second, &v.x, residual, weight, bias, &add_layer, &execution);
+    case check::Op::kCenter:
+      break;
+  }
+  return rn_center(&v.out, &v.x, &execution);
+}
+
+void take(rn_view& view, std::int32_t axis, std::int64_t begin, std::int64_t count) {
+  const std::int64_t bytes = begin * view.strides[axis] * static_cast<std::int64_t>(rn_type_size(view.type));
+  view.data = static_cast<std::byte*>(view.data) + bytes;
+  view.shape[axis] = count;
+}
+
+// Entries begin .. begin + count - 1 of one axis before the last.
+Views slice(Views v, std::int32_t axis, std::int64_t begin, std::int64_t count) {
+  take(v.x, axis, begin, count);
+  take(v.out, axis, begin, count);
+  for (std::optional<rn_view>* view : {&v.residual, &v.residual_out, &v.inv_or_mean, &v.inv_std}) {
+    if (*view) take(**view, axis, begin, count);
+  }
+  for (std::optional<rn_view>* view : {&v.weight, &v.bias}) {
+    if (*view && (*view)->rank == v.x.rank) take(**view, axis, begin, count);  // the others are vectors, for all rows
+  }
+  return v;
+}
+
+// So many bytes of x in one call of the library: some ten milliseconds, and more than its outputs' way to memory depends
+// on.
+constexpr std::int64_t kSliceBytes = 24 << 20;
+
+// The call in slices of rows, so that the progress line moves. No row depends on another. A single long row is one
+// slice.
+void call_in_slices(const Views& v, const check::Case& c, const rn_execution& execution) {
+  const std::int64_t* shape = v.x.shape;
+  const std::int32_t axis = static_cast<std::int32_t>(std::max_element(shape, shape + v.x.rank - 1) - shape);
+  std::int64_t entry_bytes = static_cast<std::int64_t>(rn_type_size(v.x.type));  // x is in memory: no overflow
+  for (std::int32_t i = 0; i < v.x.rank; ++i) entry_bytes *= i == axis ? 1 : shape[i];
+  const std::int64_t step = std::max<std::int64_t>(1, kSliceBytes / std::max<std::int64_t>(1, entry_bytes));
+  Progress progress("computing " + std::string(check::name_of(c.op)), static_cast<std::uint64_t>(shape[axis]));
+  std::int64_t begin = 0;
+  do {  // an empty tensor, too, has its options checked
+    const std::int64_t count = std::min(step, shape[axis] - begin);
+    require(call(slice(v, axis, begin, count), c, execution));
+    progress.advance(static_cast<std::uint64_t>(count));
+    begin += count;
+  } while (begin < shape[axis]);
+}
+
 }  // namespace
 
 void call_norm(NormOperands& o, const check::Case& c, std::int64_t axis, std::int32_t threads) {
@@ -90,49 +167,25 @@ void call_norm(NormOperands& o, const check::Case& c, std::int64_t axis, std::in
   };
 
   if (!o.in_place) o.out = make_tensor(o.out_type, o.x.shape);
-  const rn_view x = matrix(o.x);
-  const rn_view out = o.in_place ? x : matrix(o.out);
-  const rn_view weight = o.weight ? broadcast(*o.weight, rows, "weight", o.x.shape) : rn_view{};
-  const rn_view bias = o.bias ? broadcast(*o.bias, rows, "bias", o.x.shape) : rn_view{};
-  const rn_view* w = o.weight ? &weight : nullptr;
-  const rn_view* b = o.bias ? &bias : nullptr;
-  rn_view residual{};
-  rn_view sum{};
+  Views v;
+  v.x = matrix(o.x);
+  v.out = o.in_place ? v.x : matrix(o.out);
+  if (o.weight) v.weight = broadcast(*o.weight, rows, "weight", o.x.shape);
+  if (o.bias) v.bias = broadcast(*o.bias, rows, "bias", o.x.shape);
   if (o.residual) {
-    residual = matrix(*o.residual);
+    v.residual = matrix(*o.residual);
     if (!o.in_place) o.residual_out = make_tensor(o.residual->type, o.x.shape);
-    sum = o.in_place ? residual : matrix(o.residual_out);
+    v.residual_out = o.in_place ? v.residual : matrix(o.residual_out);
   }
-  rn_view first{};   // inv_rms, or mean
-  rn_view second{};  // inv_std
   if (o.stats_wanted) {
     const rn_type type = o.x.type == RN_F64 ? RN_F64 : RN_F32;
     Shape stats_shape = rows.leading;
     if (check::is_layer(c.op)) stats_shape.insert(stats_shape.begin(), 2);
     o.stats = make_tensor(type, stats_shape);
-    first = per_row(o.stats.data.data(), type);
-    if (check::is_layer(c.op)) second = per_row(o.stats.data.data() + o.stats.data.size() / 2, type);
+    v.inv_or_mean = per_row(o.stats.data.data(), type);
+    if (check::is_layer(c.op)) v.inv_std = per_row(o.stats.data.data() + o.stats.data.size() / 2, type);
   }
-  const rn_view* inv_or_mean = o.stats_wanted ? &first : nullptr;
-  const rn_view* inv_std = o.stats_wanted ? &second : nullptr;
-
-  const rn_execution execution{threads, nullptr, nullptr};
-  const rn_rms_norm_options rms{c.epsilon, c.weight_offset, c.epsilon_placement, c.rounding, c.partial};
-  const rn_layer_norm_options layer{c.epsilon, c.weight_offset};
-  const rn_add_rms_norm_options add_rms{rms, c.norm_input};
-  const rn_add_layer_norm_options add_layer{layer, c.norm_input};
-  switch (c.op) {
-    case check::Op::kRmsNorm:
-      return require(rn_rms_norm(&out, inv_or_mean, &x, w, b, &rms, &execution));
-    case check::Op::kLayerNorm:
-      return require(rn_layer_norm(&out, inv_or_mean, inv_std, &x, w, b, &layer, &execution));
-    case check::Op::kAddRmsNorm:
-      return require(rn_add_rms_norm(&out, &sum, inv_or_mean, &x, &residual, w, b, &add_rms, &execution));
-    case check::Op::kAddLayerNorm:
-      return require(rn_add_layer_norm(&out, &sum, inv_or_mean, inv_std, &x, &residual, w, b, &add_layer, &execution));
-    case check::Op::kCenter:
-      return require(rn_center(&out, &x, &execution));
-  }
+  call_in_slices(v, c, {threads, nullptr, nullptr});
 }
 
 }  // namespace rmsnorm::tools

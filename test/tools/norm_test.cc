@@ -172,12 +172,41 @@ TEST_F(NormCommand, in_place_equals_out_of_place) {
   EXPECT_EQ(read_floats("m.safetensors:kept"), kept);
 }
 
+// More rows than the library is given at once, so that a progress line could move; at no terminal nothing is written.
+TEST_F(NormCommand, long_work_is_silent_and_equals_its_parts) {
+  constexpr std::size_t kParts = 3, kRows = 3500, kCols = 1024;
+  const std::vector<float> x = ramp(kParts * kRows * kCols);
+  const std::vector<float> w = ramp(kParts * kCols);
+  write_npy("x.npy", {kParts, kRows, kCols}, x);
+  write_npy("w.npy", {kParts, 1, kCols}, w);
+  norm({"layer_norm", "x.npy", "--weight", "w.npy", "--stats", "s.npy", "-o", "y.npy"});
+  const std::vector<float> y = read_floats("y.npy"), s = read_floats("s.npy");
+  ASSERT_EQ(y.size(), x.size());
+  ASSERT_EQ(s.size(), 2 * kParts * kRows);
+  const auto part = [](const std::vector<float>& all, std::size_t index, std::size_t size) {
+    const auto begin = all.begin() + static_cast<long>(index * size);
+    return std::vector<float>(begin, begin + static_cast<long>(size));
+  };
+  for (std::size_t i = 0; i < kParts; ++i) {
+    write_npy("part.npy", {kRows, kCols}, part(x, i, kRows * kCols));
+    write_npy("own.npy", {kCols}, part(w, i, kCols));
+    norm({"layer_norm", "part.npy", "--weight", "own.npy", "--stats", "t.npy", "-o", "z.npy"});
+    EXPECT_TRUE(read_floats("z.npy") == part(y, i, kRows * kCols)) << i;
+    const std::vector<float> t = read_floats("t.npy");
+    EXPECT_TRUE(part(t, 0, kRows) == part(s, i, kRows)) << i;
+    EXPECT_TRUE(part(t, 1, kRows) == part(s, kParts + i, kRows)) << i;
+  }
+  norm({"layer_norm", "x.npy", "--weight", "w.npy", "--in-place"});
+  EXPECT_TRUE(read_floats("x.npy") == y);
+}
+
 TEST_F(NormCommand, many_axes_zero_rows_and_threads) {
   write_npy("x.npy", Shape{1, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3}, ramp(6));
   norm({"rms_norm", "x.npy", "-o", "y.npy"});
   write_npy("none.npy", {0, 5}, {});
   norm({"layer_norm", "none.npy", "--stats", "s.npy", "-o", "y.npy"});
   EXPECT_EQ(read_tensor({path("y.npy"), ""}).shape, (Shape{0, 5}));
+  expect_failure({"norm", "rms_norm", "none.npy", "--epsilon", "-1", "-o", "z.npy"}, 3, "epsilon is -1");
   write_npy("big.npy", {600, 1000}, ramp(600000));
   norm({"rms_norm", "big.npy", "--threads", "1", "--target", "scalar", "-o", "one.npy"});
   norm({"rms_norm", "big.npy", "--threads", "4", "-o", "four.npy"});

@@ -91,6 +91,28 @@ TEST_F(Usage, inputs_that_do_not_fit_together) {
   expect_failure({"norm", "rms_norm", "flat.npy", "-o", "y.npy"}, 3, "must not be empty");
 }
 
+TEST_F(Usage, norm_and_check_refuse_the_same_values_with_the_same_code) {
+  struct Mistake {
+    std::vector<std::string> options;
+    int code;
+  };
+  for (const Mistake& mistake : {Mistake{{"--partial", "0"}, 2},
+                                 {{"--partial", "4"}, 3},
+                                 {{"--epsilon", "-1"}, 3},
+                                 {{"--epsilon", "inf"}, 3},
+                                 {{"--epsilon", "tiny"}, 2},
+                                 {{"--weight-offset", "nan"}, 3},
+                                 {{"--rounding", "up"}, 2},
+                                 {{"--target", "mmx"}, 6}}) {
+    std::vector<std::string> norm{"norm", "rms_norm", "x.npy", "-o", "y.npy"}, check{"check", "rms_norm", "x=2x3:f32"};
+    for (std::vector<std::string>* line : {&norm, &check}) {
+      line->insert(line->end(), mistake.options.begin(), mistake.options.end());
+      const std::string& value = mistake.options[1];
+      expect_failure(*line, mistake.code, value == "tiny" ? "--epsilon" : value);
+    }
+  }
+}
+
 TEST_F(Usage, files_that_cannot_be_read) {
   write_bytes("short.npy", "\x93NUMPY");
   expect_failure({"norm", "rms_norm", "absent.npy", "-o", "y.npy"}, 4, "absent.npy: cannot open: No such file");

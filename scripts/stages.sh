@@ -92,6 +92,7 @@ stage_text() {
 stage_release() {
   configure release -DRMSNORM_TESTS=ON -DRMSNORM_BENCH=ON
   build release
+  [ "$reduced" = ON ] || export RMSNORM_TEST_LONG=1 # in this stage alone
   run_ctest release
 }
 

@@ -10,7 +10,33 @@
 
 namespace rmsnorm::check {
 
-using namespace reference;
+using reference::absolute;
+using reference::add_layer_norm;
+using reference::add_rms_norm;
+using reference::affine_after_rounding;
+using reference::Budget;
+using reference::budget;
+using reference::center;
+using reference::is_finite;
+using reference::is_nan;
+using reference::Judged;
+using reference::kInnerTie;
+using reference::kMeanOfMagnitudes;
+using reference::kStatistic;
+using reference::kStatisticF64;
+using reference::kStatisticOfF32Sums;
+using reference::layer_norm;
+using reference::load;
+using reference::Moments;
+using reference::Parameters;
+using reference::Quad;
+using reference::rms_norm;
+using reference::round_to;
+using reference::sign_of;
+using reference::tie_distance;
+using reference::ulp_at;
+using reference::ulp_distance;
+using reference::Unit;
 
 namespace {
 

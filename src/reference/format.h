@@ -91,7 +91,7 @@ inline std::uint64_t encode(rn_type type, double value) {
   const std::uint64_t whole = static_cast<std::uint64_t>(magnitude / ulp_at(type, magnitude));
   const int exponent = exponent_of(magnitude);
   if (exponent < f.min_exponent) return sign | whole;
-  const std::uint64_t field = static_cast<std::uint64_t>(exponent - f.min_exponent + 1);
+  const std::uint64_t field = static_cast<std::uint64_t>(std::int64_t{exponent} - f.min_exponent + 1);
   return sign | field << fraction_bits | (whole & ((std::uint64_t{1} << fraction_bits) - 1));
 }
 

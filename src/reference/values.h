@@ -76,7 +76,7 @@ inline double normal(std::uint64_t random) {
   for (const std::uint64_t word : {scatter(random), scatter(~random)}) {
     for (int shift = 0; shift < 64; shift += 16) sum += static_cast<std::int64_t>(word >> shift & 0xffff);
   }
-  return static_cast<double>(2 * sum - 8 * 0xffff) * 0x1.3988e1409212ep-17;  // sqrt(3 / 2) / 2^17
+  return static_cast<double>(2 * sum - 8 * std::int64_t{0xffff}) * 0x1.3988e1409212ep-17;  // sqrt(3 / 2) / 2^17
 }
 
 // 2^v, its fraction's power as the parabola through 1, sqrt(2) and 2; integers keep it the same everywhere.

@@ -18,6 +18,14 @@ class Usage : public Cli {
     write_npy("x.npy", {2, 3}, {1, 2, 3, 4, 5, 6});
     write_npy("w.npy", {4}, {1, 2, 3, 4});
   }
+
+  // `rmsnorm norm OP INPUT OPTIONS -o y.npy` must fail.
+  void expect_refused(const std::string& op, std::vector<std::string> options, int code, const std::string& text,
+                      const std::string& input = "x.npy") const {
+    options.insert(options.begin(), {"norm", op, input});
+    options.insert(options.end(), {"-o", "y.npy"});
+    expect_failure(options, code, text);
+  }
 };
 
 TEST_F(Usage, help_has_examples_and_exit_codes) {
@@ -51,44 +59,44 @@ TEST_F(Usage, mistakes_of_the_command_line) {
   expect_failure({"norm"}, 2, "OP is required");
   expect_failure({"norm", "rms_norm"}, 2, "INPUT is required");
   expect_failure({"norm", "rms_norm", "x.npy", "--wieght", "w.npy"}, 2, "--wieght");
-  expect_failure({"norm", "batch_norm", "x.npy", "-o", "y.npy"}, 2, "OP is 'batch_norm'; it must be one of rms_norm");
+  expect_refused("batch_norm", {}, 2, "OP is 'batch_norm'; it must be one of rms_norm");
   expect_failure({"norm", "rms_norm", "x.npy"}, 2, "-o OUT or --in-place must be given");
-  expect_failure({"norm", "rms_norm", "x.bin", "-o", "y.npy"}, 2, "it must end in .npy");
+  expect_refused("rms_norm", {}, 2, "it must end in .npy", "x.bin");
   expect_failure({"norm", "rms_norm", "x.npy", "-o", "y.txt"}, 2, "it must end in .npy");
   expect_failure({"norm", "rms_norm", "x.npy", "-o", "y.safetensors"}, 2, "no tensor is named");
   expect_failure({"norm", "rms_norm", "x.npy", "-o", "y.safetensors:"}, 2, "no tensor is named");
-  expect_failure({"norm", "rms_norm", "x.npy", "--type", "f8", "-o", "y.npy"}, 2, "f32, f16, bf16 or f64");
-  expect_failure({"norm", "rms_norm", "x.npy", "--out-type", "int", "-o", "y.npy"}, 2, "f32, f16, bf16 or f64");
-  expect_failure({"norm", "rms_norm", "x.npy", "--rounding", "up", "-o", "y.npy"}, 2, "once, before_weight, exact");
-  expect_failure({"norm", "rms_norm", "x.npy", "--epsilon-placement", "x", "-o", "y.npy"}, 2, "inside, outside");
-  expect_failure({"norm", "rms_norm", "x.npy", "--epsilon", "tiny", "-o", "y.npy"}, 2, "--epsilon");
-  expect_failure({"norm", "rms_norm", "x.npy", "--threads", "-1", "-o", "y.npy"}, 2, "--threads");
-  expect_failure({"norm", "rms_norm", "x.npy", "--partial", "0", "-o", "y.npy"}, 2, "--partial is 0");
-  expect_failure({"norm", "rms_norm", "x.npy", "--axis", "2", "-o", "y.npy"}, 2, "it must be from -2 to 1");
-  expect_failure({"norm", "rms_norm", "x.npy", "--residual", "x.npy", "-o", "y.npy"}, 2, "--residual is given");
-  expect_failure({"norm", "rms_norm", "x.npy", "--residual-out", "s.npy", "-o", "y.npy"}, 2, "--residual-out is given");
-  expect_failure({"norm", "rms_norm", "x.npy", "--norm-input", "rounded", "-o", "y.npy"}, 2, "--norm-input is given");
-  expect_failure({"norm", "add_rms_norm", "x.npy", "-o", "y.npy"}, 2, "--residual is missing");
-  expect_failure({"norm", "layer_norm", "x.npy", "--partial", "1", "-o", "y.npy"}, 2, "--partial is given");
-  expect_failure({"norm", "layer_norm", "x.npy", "--rounding", "once", "-o", "y.npy"}, 2, "--rounding is given");
-  expect_failure({"norm", "center", "x.npy", "--epsilon", "1", "-o", "y.npy"}, 2, "--epsilon is given");
-  expect_failure({"norm", "center", "x.npy", "--weight", "w.npy", "-o", "y.npy"}, 2, "--weight is given");
-  expect_failure({"norm", "center", "x.npy", "--stats", "s.npy", "-o", "y.npy"}, 2, "--stats is given");
+  expect_refused("rms_norm", {"--type", "f8"}, 2, "f32, f16, bf16 or f64");
+  expect_refused("rms_norm", {"--out-type", "int"}, 2, "f32, f16, bf16 or f64");
+  expect_refused("rms_norm", {"--rounding", "up"}, 2, "once, before_weight, exact");
+  expect_refused("rms_norm", {"--epsilon-placement", "x"}, 2, "inside, outside");
+  expect_refused("rms_norm", {"--epsilon", "tiny"}, 2, "--epsilon");
+  expect_refused("rms_norm", {"--threads", "-1"}, 2, "--threads");
+  expect_refused("rms_norm", {"--partial", "0"}, 2, "--partial is 0");
+  expect_refused("rms_norm", {"--axis", "2"}, 2, "it must be from -2 to 1");
+  expect_refused("rms_norm", {"--residual", "x.npy"}, 2, "--residual is given");
+  expect_refused("rms_norm", {"--residual-out", "s.npy"}, 2, "--residual-out is given");
+  expect_refused("rms_norm", {"--norm-input", "rounded"}, 2, "--norm-input is given");
+  expect_refused("add_rms_norm", {}, 2, "--residual is missing");
+  expect_refused("layer_norm", {"--partial", "1"}, 2, "--partial is given");
+  expect_refused("layer_norm", {"--rounding", "once"}, 2, "--rounding is given");
+  expect_refused("center", {"--epsilon", "1"}, 2, "--epsilon is given");
+  expect_refused("center", {"--weight", "w.npy"}, 2, "--weight is given");
+  expect_refused("center", {"--stats", "s.npy"}, 2, "--stats is given");
 }
 
 TEST_F(Usage, inputs_that_do_not_fit_together) {
   write_npy("scalar.npy", {}, {1});
   write_npy("flat.npy", {2, 0}, {});
-  expect_failure({"norm", "rms_norm", "x.npy", "--weight", "w.npy", "-o", "y.npy"}, 3,
+  expect_refused("rms_norm", {"--weight", "w.npy"}, 3,
                  "weight: shape is [4]; it must be [3] or broadcast against x, [2, 3]");
-  expect_failure({"norm", "rms_norm", "x.npy", "--bias", "w.npy", "-o", "y.npy"}, 3, "bias: shape is [4]");
-  expect_failure({"norm", "add_rms_norm", "x.npy", "--residual", "w.npy", "-o", "y.npy"}, 3, "residual: shape is [4]");
-  expect_failure({"norm", "rms_norm", "x.npy", "--partial", "4", "-o", "y.npy"}, 3, "partial");
-  expect_failure({"norm", "rms_norm", "x.npy", "--epsilon", "-1", "-o", "y.npy"}, 3, "epsilon is -1; it must be");
-  expect_failure({"norm", "rms_norm", "x.npy", "--epsilon", "nan", "-o", "y.npy"}, 3, "epsilon is");
-  expect_failure({"norm", "rms_norm", "x.npy", "--out-type", "f64", "-o", "y.npy"}, 3, "f64");
-  expect_failure({"norm", "rms_norm", "scalar.npy", "-o", "y.npy"}, 3, "at least one axis");
-  expect_failure({"norm", "rms_norm", "flat.npy", "-o", "y.npy"}, 3, "must not be empty");
+  expect_refused("rms_norm", {"--bias", "w.npy"}, 3, "bias: shape is [4]");
+  expect_refused("add_rms_norm", {"--residual", "w.npy"}, 3, "residual: shape is [4]");
+  expect_refused("rms_norm", {"--partial", "4"}, 3, "partial");
+  expect_refused("rms_norm", {"--epsilon", "-1"}, 3, "epsilon is -1; it must be");
+  expect_refused("rms_norm", {"--epsilon", "nan"}, 3, "epsilon is");
+  expect_refused("rms_norm", {"--out-type", "f64"}, 3, "f64");
+  expect_refused("rms_norm", {}, 3, "at least one axis", "scalar.npy");
+  expect_refused("rms_norm", {}, 3, "must not be empty", "flat.npy");
 }
 
 TEST_F(Usage, norm_and_check_refuse_the_same_values_with_the_same_code) {
@@ -104,24 +112,23 @@ TEST_F(Usage, norm_and_check_refuse_the_same_values_with_the_same_code) {
                                  {{"--weight-offset", "nan"}, 3},
                                  {{"--rounding", "up"}, 2},
                                  {{"--target", "mmx"}, 6}}) {
-    std::vector<std::string> norm{"norm", "rms_norm", "x.npy", "-o", "y.npy"}, check{"check", "rms_norm", "x=2x3:f32"};
-    for (std::vector<std::string>* line : {&norm, &check}) {
-      line->insert(line->end(), mistake.options.begin(), mistake.options.end());
-      const std::string& value = mistake.options[1];
-      expect_failure(*line, mistake.code, value == "tiny" ? "--epsilon" : value);
-    }
+    const std::string text = mistake.options[1] == "tiny" ? "--epsilon" : mistake.options[1];
+    expect_refused("rms_norm", mistake.options, mistake.code, text);
+    std::vector<std::string> check{"check", "rms_norm", "x=2x3:f32"};
+    check.insert(check.end(), mistake.options.begin(), mistake.options.end());
+    expect_failure(check, mistake.code, text);
   }
 }
 
 TEST_F(Usage, files_that_cannot_be_read) {
   write_bytes("short.npy", "\x93NUMPY");
-  expect_failure({"norm", "rms_norm", "absent.npy", "-o", "y.npy"}, 4, "absent.npy: cannot open: No such file");
-  expect_failure({"norm", "rms_norm", "absent.safetensors:x", "-o", "y.npy"}, 4, "cannot open: No such file");
-  expect_failure({"norm", "rms_norm", "short.npy", "-o", "y.npy"}, 3, "short.npy: the file does not begin");
+  expect_refused("rms_norm", {}, 4, "absent.npy: cannot open: No such file", "absent.npy");
+  expect_refused("rms_norm", {}, 4, "cannot open: No such file", "absent.safetensors:x");
+  expect_refused("rms_norm", {}, 3, "short.npy: the file does not begin", "short.npy");
 }
 
 TEST_F(Usage, targets_that_are_not_there) {
-  expect_failure({"norm", "rms_norm", "x.npy", "--target", "mmx", "-o", "y.npy"}, 6, "mmx");
+  expect_refused("rms_norm", {"--target", "mmx"}, 6, "mmx");
   expect_failure({"check", "rms_norm", "x=1x4:f32", "--target", "mmx"}, 6, "mmx");
   RunOptions options;
   options.environment = {"RMSNORM_TARGET=mmx"};

@@ -1,5 +1,6 @@
 // The kernels of one target. Compiled once for each, with RMSNORM_TARGET and the target's flags (RmsnormTargets.cmake).
 #include "cpu/apply-inl.h"
+#include "cpu/group-inl.h"
 #include "cpu/layer_norm-inl.h"
 #include "cpu/moments-inl.h"
 #include "cpu/rms_norm-inl.h"
@@ -112,10 +113,9 @@ struct Kernel {
                                const RowScale& scale) {
     const Source source(call, row), ahead(call, next);
     if constexpr (kSumsBeside && kStyle != Style::kWide && X::kType == O::kType) {
-      // The usual types and parameters, and the lanes they use as a rule: code has a size.
-      constexpr bool kFast = Source::kFastSum && O::kNarrow && kNorm == Norm::kRms;
-      using Lanes = typename Choose<kFast, FastLanes<Source>, WideLanes<kWithSum, Source>>::Type;
-      const bool usual = supported_beside(known) && mode == (kFast ? SumMode::kFast : SumMode::kWide);
+      // The usual types and parameters: code has a size.
+      using Lanes = UsualLanes;
+      const bool usual = supported_beside(known) && mode == kUsualMode;
       if (__builtin_expect(usual && !scale.wide && call.partial == call.cols && call.cols <= kOneSegment, 1)) {
         return apply_with<SumLanes<Lanes>>(call, known, row, source, ahead, scale, 0, call.cols);
       }
@@ -124,11 +124,110 @@ struct Kernel {
     return moments(call, ahead, mode, 0);
   }
 
+  // The lanes that the first pass uses as a rule.
+  static constexpr bool kFastAsRule = Source::kFastSum && O::kNarrow && kNorm == Norm::kRms;
+  using UsualLanes = typename Choose<kFastAsRule, FastLanes<Source>, WideLanes<kWithSum, Source>>::Type;
+  static constexpr SumMode kUsualMode = kFastAsRule ? SumMode::kFast : SumMode::kWide;
+
+  // Whether rows can go through group-inl.h.
+  static bool groupable(const NormCall& call, SumMode mode) {
+    if (!kSumsBeside || kStyle == Style::kWide || X::kType != O::kType) return false;
+    bool shared = kNorm == Norm::kLayer || call.bias.base == nullptr;
+    for (int axis = 0; axis < call.leading; ++axis) {
+      shared &= (call.weight.base == nullptr || call.weight.strides[axis] == 0) &&
+                (call.bias.base == nullptr || call.bias.strides[axis] == 0);
+    }
+    return shared && call.cols <= kMaxGroupColumns && call.partial == call.cols && mode == kUsualMode &&
+           call.rounding != RN_ROUND_EXACT;
+  }
+
+  // Whether every row of what is written starts where stores can go around the caches.
+  static bool streamable(const NormCall& call) {
+    uint64_t bits = reinterpret_cast<uintptr_t>(call.out.base) | reinterpret_cast<uintptr_t>(call.residual_out.base);
+    for (int axis = 0; axis < call.leading; ++axis) {
+      bits |= static_cast<uint64_t>(call.out.strides[axis]);
+      if (call.residual_out.base != nullptr) bits |= static_cast<uint64_t>(call.residual_out.strides[axis]);
+    }
+    return call.stream && bits % kVectorBytes == 0;
+  }
+
+  // The parameters of all rows, as apply_group reads them.
+  static void prepare(const NormCall& call, GroupParameters& to) {
+    const auto fill = [&](const Operand& from, float absent, float offset, float* values) {
+      for (int64_t i = 0; i < call.cols; i += kPair) {
+        Pair v = splat_pair(absent);
+        if (from.base != nullptr) {
+          const int64_t left = call.cols - i;
+          const Any any{from.base, from.type};
+          v = left >= kPair ? load_any<kSplit>(any, i) : load_any_part<kSplit>(any, i, static_cast<int>(left));
+          if (call.weight_offset != 0 && values == to.weight) v = add(v, splat_pair(offset));
+        }
+        F32::store<false>(values + i, v, false);
+      }
+    };
+    fill(call.weight, 1, static_cast<float>(call.weight_offset), to.weight);
+    if constexpr (kNorm == Norm::kLayer) fill(call.bias, -0.0f, 0, to.bias);
+  }
+
+  // Rows begin .. end-1 in groups of eight, as many as fill groups. Returns the first row that is left.
+  [[gnu::noinline]] static int64_t groups(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
+    if constexpr (kSumsBeside && kStyle != Style::kWide && X::kType == O::kType) {
+      if (end - begin < kGroup) return begin;
+      const Given known = given<X>(call);
+      const bool streamed = streamable(call);
+      GroupParameters parameters;
+      prepare(call, parameters);
+      Cursor cursor(call, begin);
+      Row rows[2][kGroup];
+      GroupLanes lanes;
+      GroupMoments moments;
+      GroupScales scales;
+      cursor.take(rows[0], kGroup);
+      sum_group<UsualLanes, Source>(call, rows[0], lanes);
+      bool odd = false;
+      for (; begin + kGroup <= end; begin += kGroup, odd = !odd) {
+        const Row* const now = rows[odd];
+        Row* const next = rows[!odd];
+        moments.fold<kWithSum>(lanes);
+        group_scales<kNorm>(call, mode, moments, scales);
+        const bool more = begin + 2 * kGroup <= end;
+        if (more) cursor.take(next, kGroup);
+        if (__builtin_expect(scales.usual, 1)) {
+          if (call.mean.base != nullptr || call.inv.base != nullptr) {
+            for (int k = 0; k < kGroup; ++k) store_statistics(now[k], {kWithSum ? scales.mean[k] : 0, scales.inv[k], false});
+          }
+          // Behind the last group the same rows are summed again, for nothing.
+          apply_group<X, O, kSplit, kNorm, kStyle, UsualLanes, Source>(call, now, more ? next : now, parameters, scales,
+                                                                        streamed, lanes);
+        } else {
+          for (int k = 0; k < kGroup; ++k) {
+            const Source source(call, now[k]);
+            const Moments sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
+            const RowScale scale = row_scale<kNorm>(call, mode, sums, [&](SumMode again, double centre) {
+              return Kernel::moments(call, source, again, centre);
+            });
+            store_statistics(now[k], scale);
+            apply(call, known, now[k], source, scale, 0, call.cols);
+          }
+          if (more) sum_group<UsualLanes, Source>(call, next, lanes);
+        }
+      }
+    }
+    return begin;
+  }
+
   // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then
   // the second pass over each, which sums the corresponding row of the next group meanwhile.
   static void rows(const NormCall& call, int64_t begin, int64_t end) {
     const Given known = given<X>(call);
     const SumMode mode = first_mode(call);
+    if (groupable(call, mode)) {
+      begin = groups(call, mode, begin, end);
+      if (begin == end) {
+        if (call.stream) fence();
+        return;
+      }
+    }
     const int group = rows_per_group(call.cols);
     Cursor cursor(call, begin);
     Row rows[kMaxGroup], next[kMaxGroup];
@@ -136,7 +235,7 @@ struct Kernel {
     RowScale scales[kMaxGroup];
     const auto gather = [&](Row * to, int64_t from) __attribute__((always_inline)) {
       const int count = static_cast<int>(end - from < group ? end - from : group);
-      for (int k = 0; k < count; ++k, cursor.advance()) to[k] = cursor.row();
+      cursor.take(to, count);
       return count;
     };
     int count = gather(rows, begin);

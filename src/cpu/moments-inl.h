@@ -28,20 +28,20 @@ class FastLanes {
   }
 
   // The first n < kBlock of these.
-  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) {
-#pragma GCC unroll 8
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const int64_t left = n - pair * kPair;
-      if (left >= kPair) {
-        take_pair(source.template load<kSplit>(i + pair * kPair), pair);
-      } else if (left > 0) {
-        take_pair(source.template load_part<kSplit>(i + pair * kPair, static_cast<int>(left)), pair);
-      }
-    }
-  }
+  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) { part(source, i, n); }
+
+  // As take_part, for a loop that keeps the lanes in registers.
+  [[gnu::always_inline]] void take_short_part(const Source& source, int64_t i, int64_t n) { part(source, i, n); }
 
   // 64 lanes to 16 in f32, the rest in f64.
   [[gnu::always_inline]] Moments fold() {
+    D sum, square;
+    fold_registers(sum, square);
+    return {0, sum_lanes(square)};
+  }
+
+  // On to one register.
+  [[gnu::always_inline]] void fold_registers(D&, D& square) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRegisters / 2; ++r) lanes_[r] = add(lanes_[r], lanes_[r + kRegisters / 2]);
 #pragma GCC unroll 16
@@ -52,7 +52,7 @@ class FastLanes {
       wide[2 * r] = lower(lanes_[r]);
       wide[2 * r + 1] = upper(lanes_[r]);
     }
-    return {0, RMSNORM_TARGET::fold(wide)};
+    square = RMSNORM_TARGET::fold_registers(wide);
   }
 
  private:
@@ -60,6 +60,18 @@ class FastLanes {
   static constexpr int kRegisters = kFastLanes / kLanes;
   static constexpr int kPairs = kFastLanes / kPair;
   static constexpr int kSplitPairs = kPairs / 2;  // pairs in the 32 elements whose halves fill 16 + 16 lanes
+
+  [[gnu::always_inline]] void part(const Source& source, int64_t i, int64_t n) {
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int64_t left = n - pair * kPair;
+      if (left >= kPair) {
+        take_pair(source.template load<kSplit>(i + pair * kPair), pair);
+      } else if (left > 0) {
+        take_pair(source.template load_part<kSplit>(i + pair * kPair, static_cast<int>(left)), pair);
+      }
+    }
+  }
 
   [[gnu::always_inline]] void take_pair(Pair v, int pair) {
     // Logical lanes: memory order as it comes; split order 16 even, 16 odd of each 32 elements, whatever kLanes is.
@@ -86,7 +98,22 @@ class WideLanes {
     for (int pair = 0; pair < kBlock / kPair; ++pair) take_quad(source.load_wide(i + pair * kPair), pair % kPairs);
   }
 
-  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) {
+  [[gnu::noinline]] void take_part(const Source& source, int64_t i, int64_t n) { part(source, i, n); }
+  [[gnu::always_inline]] void take_short_part(const Source& source, int64_t i, int64_t n) { part(source, i, n); }
+
+  [[gnu::always_inline]] Moments fold() {
+    return {kWithSum ? RMSNORM_TARGET::fold(sums_) : 0.0, RMSNORM_TARGET::fold(squares_)};
+  }
+  [[gnu::always_inline]] void fold_registers(D& sum, D& square) {
+    if constexpr (kWithSum) sum = RMSNORM_TARGET::fold_registers(sums_);
+    square = RMSNORM_TARGET::fold_registers(squares_);
+  }
+
+ private:
+  static constexpr int kRegisters = kWideLanes / (kLanes / 2);
+  static constexpr int kPairs = kWideLanes / kPair;
+
+  [[gnu::always_inline]] void part(const Source& source, int64_t i, int64_t n) {
 #pragma GCC unroll 16
     for (int pair = 0; pair < kBlock / kPair; ++pair) {
       const int64_t left = n - pair * kPair;
@@ -97,14 +124,6 @@ class WideLanes {
       }
     }
   }
-
-  [[gnu::always_inline]] Moments fold() {
-    return {kWithSum ? RMSNORM_TARGET::fold(sums_) : 0.0, RMSNORM_TARGET::fold(squares_)};
-  }
-
- private:
-  static constexpr int kRegisters = kWideLanes / (kLanes / 2);
-  static constexpr int kPairs = kWideLanes / kPair;
 
   [[gnu::always_inline]] void take_quad(const Quad& v, int pair) {
 #pragma GCC unroll 4

@@ -19,13 +19,18 @@ inline bool needs_wide_pass(const NormCall& call, double inv, double mean_square
   return call.rounding == RN_ROUND_EXACT || !safe;
 }
 
+// Whether a sum of squares in f32 lanes, folded after each of `chunks` chunks, lost nothing.
+inline bool fast_sum_usable(double square, int64_t chunks) {
+  return square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
+}
+
 // first: the row's Moments over its first call.partial columns, summed in `mode`; sum(mode, centre) sums them again.
 template <class Sum>
 inline RowScale rms_scale(const NormCall& call, SumMode mode, const Moments& first, const Sum& sum) {
   double square = first.square;
   if (mode == SumMode::kFast) {
     const int64_t chunks = (call.partial + kChunk - 1) / kChunk;
-    const bool usable = square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
+    const bool usable = fast_sum_usable(square, chunks);
     if (__builtin_expect(!usable, 0)) square = sum(SumMode::kWide, 0.0).square;
   }
   const double mean_square = square / static_cast<double>(call.partial);

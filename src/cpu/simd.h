@@ -6,6 +6,9 @@
 //   splat, load, store, stream, load_wide, add, sub, mul, lower, upper, narrow (all IEEE, to nearest even)
 //   add_exact_product(a, b, c) = a * b + c, only where a * b is exact, so that FMA or not gives the same bits
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
+//   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
+//   div, sqrt     of D, as IEEE 754 has them
+//   all_within(D v, low, high)  whether low <= v <= high in every lane
 //   round_bf16, round_f16, load_*, store_*, split: 16-bit elements. "Split" order holds the elements at even places in
 //                 a and those at odd places in b; with bf16 it costs a shift and a mask where memory order needs
 //                 shuffles
@@ -171,15 +174,21 @@ inline Pair load_any_part(Any from, int64_t i, int n) {
   }
 }
 
-// 2^k lanes in `count` registers -> their sum: the upper half is added to the lower half until one lane is left.
+// Lanes in Count = 2^k registers -> one register: the upper half is added to the lower half until one is left.
 template <int Count>
-inline double fold(D (&lanes)[Count]) {
+inline D fold_registers(D (&lanes)[Count]) {
 #pragma GCC unroll 8
   for (int width = Count / 2; width > 0; width /= 2) {
 #pragma GCC unroll 8
     for (int i = 0; i < width; ++i) lanes[i] = add(lanes[i], lanes[i + width]);
   }
-  return sum_lanes(lanes[0]);
+  return lanes[0];
+}
+
+// On to their sum, in the same way.
+template <int Count>
+inline double fold(D (&lanes)[Count]) {
+  return sum_lanes(fold_registers(lanes));
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

@@ -25,6 +25,12 @@ inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 inline D add(D a, D b) { return _mm256_add_pd(a, b); }
 inline D sub(D a, D b) { return _mm256_sub_pd(a, b); }
 inline D mul(D a, D b) { return _mm256_mul_pd(a, b); }
+inline D div(D a, D b) { return _mm256_div_pd(a, b); }
+inline D sqrt(D v) { return _mm256_sqrt_pd(v); }
+inline bool all_within(D v, D low, D high) {
+  const D inside = _mm256_and_pd(_mm256_cmp_pd(v, low, _CMP_GE_OQ), _mm256_cmp_pd(v, high, _CMP_LE_OQ));
+  return _mm256_movemask_pd(inside) == 0xf;
+}
 inline F add_exact_product(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
 
@@ -37,6 +43,16 @@ inline F narrow(D lo, D hi) {
 inline double sum_lanes(D v) {
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+// Halves, then neighbours: the order of sum_lanes.
+inline D fold_rows(const D* v) {
+  const auto halves = [](D a, D b) {
+    return _mm256_add_pd(_mm256_permute2f128_pd(a, b, 0x20), _mm256_permute2f128_pd(a, b, 0x31));
+  };
+  const D even = halves(v[0], v[2]);
+  const D odd = halves(v[1], v[3]);
+  return _mm256_add_pd(_mm256_unpacklo_pd(even, odd), _mm256_unpackhi_pd(even, odd));
 }
 
 // bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
@@ -79,9 +95,15 @@ inline void store_f16(uint16_t* p, Pair v, bool streamed) {
   const __m128i hi = _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT);
   put(p, _mm256_inserti128_si256(_mm256_castsi128_si256(lo), hi, 1), streamed);
 }
+// Split order is for rows all of whose operands are bf16. The lower half of a NaN that comes of these is zero, so
+// rounding cannot carry it into an infinity or a zero, and no NaN needs looking for.
 inline void store_bf16_split(uint16_t* p, Pair v, bool streamed) {
-  const __m256i even = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.a)), 16);
-  put(p, _mm256_or_si256(even, _mm256_castps_si256(round_bf16(v.b))), streamed);
+  const auto rounded = [](F f) {
+    const __m256i bits = _mm256_castps_si256(f);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  };
+  put(p, _mm256_blend_epi16(_mm256_srli_epi32(rounded(v.a), 16), rounded(v.b), 0xaa), streamed);
 }
 inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
   const __m256i lo = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.a)), 16);

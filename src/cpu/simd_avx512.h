@@ -25,6 +25,11 @@ inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline D add(D a, D b) { return _mm512_add_pd(a, b); }
 inline D sub(D a, D b) { return _mm512_sub_pd(a, b); }
 inline D mul(D a, D b) { return _mm512_mul_pd(a, b); }
+inline D div(D a, D b) { return _mm512_div_pd(a, b); }
+inline D sqrt(D v) { return _mm512_sqrt_pd(v); }
+inline bool all_within(D v, D low, D high) {
+  return (_mm512_cmp_pd_mask(v, low, _CMP_GE_OQ) & _mm512_cmp_pd_mask(v, high, _CMP_LE_OQ)) == 0xff;
+}
 inline F add_exact_product(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
 
@@ -38,6 +43,19 @@ inline double sum_lanes(D v) {
   const __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
   return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+// Halves, then quarters, then neighbours: the order of sum_lanes. The order of the arguments makes up for the last step.
+inline D fold_rows(const D* v) {
+  const auto halves = [](D a, D b) {
+    return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x44), _mm512_shuffle_f64x2(a, b, 0xee));
+  };
+  const auto quarters = [](D a, D b) {
+    return _mm512_add_pd(_mm512_shuffle_f64x2(a, b, 0x88), _mm512_shuffle_f64x2(a, b, 0xdd));
+  };
+  const D even = quarters(halves(v[0], v[2]), halves(v[4], v[6]));
+  const D odd = quarters(halves(v[1], v[3]), halves(v[5], v[7]));
+  return _mm512_add_pd(_mm512_unpacklo_pd(even, odd), _mm512_unpackhi_pd(even, odd));
 }
 
 // bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.

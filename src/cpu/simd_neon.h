@@ -23,6 +23,12 @@ inline F mul(F a, F b) { return vmulq_f32(a, b); }
 inline D add(D a, D b) { return vaddq_f64(a, b); }
 inline D sub(D a, D b) { return vsubq_f64(a, b); }
 inline D mul(D a, D b) { return vmulq_f64(a, b); }
+inline D div(D a, D b) { return vdivq_f64(a, b); }
+inline D sqrt(D v) { return vsqrtq_f64(v); }
+inline bool all_within(D v, D low, D high) {
+  const uint64x2_t inside = vandq_u64(vcgeq_f64(v, low), vcleq_f64(v, high));
+  return (vgetq_lane_u64(inside, 0) & vgetq_lane_u64(inside, 1)) != 0;
+}
 inline F add_exact_product(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 inline D add_exact_product(D a, D b, D c) { return vfmaq_f64(c, a, b); }
 
@@ -31,6 +37,7 @@ inline D upper(F v) { return vcvt_high_f64_f32(v); }
 inline F narrow(D lo, D hi) { return vcvt_high_f32_f64(vcvt_f32_f64(lo), hi); }
 
 inline double sum_lanes(D v) { return vgetq_lane_f64(v, 0) + vgetq_lane_f64(v, 1); }
+inline D fold_rows(const D* v) { return vpaddq_f64(v[0], v[1]); }
 
 // bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
 inline F round_bf16(F v) {

@@ -51,6 +51,13 @@ inline D sub(D a, D b) {
 inline D mul(D a, D b) {
   return map(a, b, [](double x, double y) { return x * y; });
 }
+inline D div(D a, D b) {
+  return map(a, b, [](double x, double y) { return x / y; });
+}
+inline D sqrt(D v) { return {{__builtin_sqrt(v.v[0]), __builtin_sqrt(v.v[1])}}; }
+inline bool all_within(D v, D low, D high) {
+  return v.v[0] >= low.v[0] && v.v[0] <= high.v[0] && v.v[1] >= low.v[1] && v.v[1] <= high.v[1];
+}
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
@@ -62,6 +69,7 @@ inline F narrow(D lo, D hi) {
 }
 
 inline double sum_lanes(D v) { return v.v[0] + v.v[1]; }
+inline D fold_rows(const D* v) { return {{sum_lanes(v[0]), sum_lanes(v[1])}}; }
 
 inline F round_bf16(F v) {
   return map(v, v, [](float x, float) { return bf16_to_f32(f32_to_bf16(x)); });

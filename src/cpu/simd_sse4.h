@@ -26,6 +26,11 @@ inline F mul(F a, F b) { return _mm_mul_ps(a, b); }
 inline D add(D a, D b) { return _mm_add_pd(a, b); }
 inline D sub(D a, D b) { return _mm_sub_pd(a, b); }
 inline D mul(D a, D b) { return _mm_mul_pd(a, b); }
+inline D div(D a, D b) { return _mm_div_pd(a, b); }
+inline D sqrt(D v) { return _mm_sqrt_pd(v); }
+inline bool all_within(D v, D low, D high) {
+  return _mm_movemask_pd(_mm_and_pd(_mm_cmpge_pd(v, low), _mm_cmple_pd(v, high))) == 3;
+}
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
@@ -34,6 +39,8 @@ inline D upper(F v) { return _mm_cvtps_pd(_mm_movehl_ps(v, v)); }
 inline F narrow(D lo, D hi) { return _mm_movelh_ps(_mm_cvtpd_ps(lo), _mm_cvtpd_ps(hi)); }
 
 inline double sum_lanes(D v) { return _mm_cvtsd_f64(_mm_add_sd(v, _mm_unpackhi_pd(v, v))); }
+
+inline D fold_rows(const D* v) { return _mm_add_pd(_mm_unpacklo_pd(v[0], v[1]), _mm_unpackhi_pd(v[0], v[1])); }
 
 // bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
 inline F round_bf16(F v) {

@@ -1,0 +1,155 @@
+// Short rows, eight at a time: what does not depend on a row's width is done once for the eight. Their lanes are folded
+// side by side, their square roots and divisions fill registers, and parameters that all rows share are converted to
+// f32 once for each call.
+#ifndef RMSNORM_CPU_GROUP_INL_H_
+#define RMSNORM_CPU_GROUP_INL_H_
+
+#include "core/call.h"
+#include "cpu/apply-inl.h"
+#include "cpu/moments-inl.h"
+#include "cpu/rms_norm-inl.h"
+#include "cpu/row-inl.h"
+#include "cpu/simd.h"
+#include "cpu/target.h"
+#include "cpu/thresholds.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+inline constexpr int kGroup = kMaxGroup;
+inline constexpr int kHalfLanes = kLanes / 2;
+static_assert(kGroup % kHalfLanes == 0);
+
+// weight + offset and bias of the rows, in f32 and in the order in which pairs are loaded. An absent weight is 1; an
+// absent bias -0, which changes nothing.
+struct GroupParameters {
+  alignas(64) float weight[kMaxGroupColumns];
+  alignas(64) float bias[kMaxGroupColumns];
+};
+
+// The sums of eight rows, before they are folded into one lane each, and after.
+struct GroupLanes {
+  D sums[kGroup], squares[kGroup];
+};
+struct GroupMoments {
+  alignas(64) double sum[kGroup], square[kGroup];
+
+  template <bool kWithSum>
+  void fold(const GroupLanes& lanes) {
+    for (int k = 0; k < kGroup; k += kHalfLanes) {
+      const D squares = fold_rows(lanes.squares + k);
+      memcpy(square + k, &squares, sizeof squares);
+      if constexpr (kWithSum) {
+        const D sums = fold_rows(lanes.sums + k);
+        memcpy(sum + k, &sums, sizeof sums);
+      }
+    }
+  }
+};
+
+// The scales of eight rows. usual: none of them needs its row summed again or a second pass in f64.
+struct GroupScales {
+  alignas(64) double mean[kGroup], inv[kGroup];
+  bool usual;
+};
+
+// What rms_scale and layer_scale give to rows that need nothing else, by the same operations.
+template <Norm kNorm>
+inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments& moments, GroupScales& scales) {
+  const D one = splat(1.0), epsilon = splat(call.epsilon), count = splat(static_cast<double>(call.cols));
+  const D infinity = splat(__builtin_inf());
+  bool usual = true;
+  for (int k = 0; k < kGroup; k += kHalfLanes) {
+    D square;
+    memcpy(&square, moments.square + k, sizeof square);
+    // As fast_sum_usable and needs_wide_pass.
+    if (mode == SumMode::kFast) usual &= all_within(square, splat(kFastSumFloor), splat(kLargestSum));
+    square = div(square, count);
+    usual &= all_within(square, splat(kSmallestMeanSquare), infinity);
+    D spread = square;
+    if constexpr (kNorm == Norm::kLayer) {
+      D mean;
+      memcpy(&mean, moments.sum + k, sizeof mean);
+      mean = div(mean, count);
+      const D mean_squared = mul(mean, mean);
+      spread = sub(square, mean_squared);
+      usual &= all_within(mul(splat(kOffsetLimit), spread), mean_squared, infinity);
+      memcpy(scales.mean + k, &mean, sizeof mean);
+    }
+    const bool outside = kNorm == Norm::kRms && call.epsilon_outside;
+    const D inv = div(one, outside ? add(sqrt(spread), epsilon) : sqrt(add(spread, epsilon)));
+    usual &= all_within(inv, splat(kInvFloor), splat(kInvCeiling));
+    memcpy(scales.inv + k, &inv, sizeof inv);
+  }
+  scales.usual = usual;
+}
+
+// The sums of one row of at most kMaxGroupColumns columns in one register each. With a Writer, each block of columns
+// is also handed to it.
+template <class Lanes, class Source, class Writer>
+[[gnu::always_inline]] inline void sum_short_row(const Source& ahead, int64_t cols, GroupLanes& to, int k,
+                                                 const Writer& write) {
+  Lanes lanes;
+  int64_t i = 0;
+  for (; i + kBlock <= cols; i += kBlock) {
+    ahead.template fetch<kBlock>(i);
+    lanes.take(ahead, i);
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kBlock / kPair; ++pair) write(i + pair * kPair);
+  }
+  if (i < cols) lanes.take_short_part(ahead, i, cols - i);
+  for (; i + kPair <= cols; i += kPair) write(i);
+  lanes.fold_registers(to.sums[k], to.squares[k]);
+}
+
+// Sums eight rows.
+template <class Lanes, class Source>
+[[gnu::noinline]] void sum_group(const NormCall& call, const Row* rows, GroupLanes& to) {
+  for (int k = 0; k < kGroup; ++k) {
+    sum_short_row<Lanes>(Source(call, rows[k]), call.cols, to, k, [](int64_t) {});
+  }
+}
+
+// Writes eight rows and sums eight others meanwhile.
+template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, class Source>
+[[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next,
+                                   const GroupParameters& parameters, const GroupScales& scales, bool streamed,
+                                   GroupLanes& to) {
+  const int64_t cols = call.cols;
+  for (int k = 0; k < kGroup; ++k) {
+    const Source source(call, rows[k]), ahead(call, next[k]);
+    auto* const out = reinterpret_cast<typename O::Storage*>(rows[k].out);
+    const F inv = splat(static_cast<float>(scales.inv[k]));
+    F mean = inv, correction = inv;  // of LayerNorm only
+    if constexpr (kStyle == Style::kCentredScale) {
+      const float rounded = static_cast<float>(scales.mean[k]);
+      mean = splat(rounded);
+      correction = splat(static_cast<float>(scales.mean[k] - static_cast<double>(rounded)));
+    }
+    const auto finish = [&](Pair v, int64_t i) __attribute__((always_inline)) {
+      if constexpr (kStyle == Style::kCentredScale) {
+        v = {sub(sub(v.a, mean), correction), sub(sub(v.b, mean), correction)};
+      }
+      v = {mul(v.a, inv), mul(v.b, inv)};
+      if constexpr (kStyle == Style::kRoundedScale) v = X::round(v);
+      v = mul(v, F32::load<false>(parameters.weight + i));
+      if constexpr (kNorm == Norm::kLayer) v = add(v, F32::load<false>(parameters.bias + i));
+      return v;
+    };
+    sum_short_row<Lanes>(ahead, cols, to, k, [&](int64_t i) __attribute__((always_inline)) {
+      const Pair v = source.template load<kSplit>(i);
+      source.template store_residual<kSplit>(i, v, streamed);
+      O::template store<kSplit>(out + i, finish(v, i), streamed);
+    });
+    const int left = static_cast<int>(cols % kPair);
+    if (left != 0) {
+      const int64_t i = cols - left;
+      const Pair v = source.template load_part<kSplit>(i, left);
+      source.template store_residual_part<kSplit>(i, v, left);
+      store_part<O, kSplit>(out + i, finish(v, i), left);
+    }
+  }
+}
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_GROUP_INL_H_

@@ -58,7 +58,9 @@ class Finish {
       : parameters_(call, row),
         scale_(scale),
         round_first_(call.rounding == RN_ROUND_BEFORE_WEIGHT),
-        has_offset_(call.weight_offset != 0) {
+        has_offset_(static_cast<int>(call.weight_offset != 0)) {
+    // A value that the compiler cannot derive anew: it would compare doubles for each pair.
+    asm("" : "+r"(has_offset_));
     const float mean = static_cast<float>(scale.mean);
     inv_ = splat(static_cast<float>(scale.inv));
     mean_ = splat(mean);
@@ -101,7 +103,7 @@ class Finish {
     return with_parameters(v, any);
   }
 
-  Pair offset(Pair weight) const { return has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight; }
+  Pair offset(Pair weight) const { return has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight; }
 
   template <class LoadAny>
   Pair with_parameters(Pair v, const LoadAny& any) const {
@@ -119,7 +121,7 @@ class Finish {
     if (parameters_.weight.p != nullptr) {
       const Quad weight = widen(any(parameters_.weight));
       for (int k = 0; k < 4; ++k) {
-        q.d[k] = mul(q.d[k], has_offset_ ? add(weight.d[k], splat(parameters_.wide_offset)) : weight.d[k]);
+        q.d[k] = mul(q.d[k], has_offset_ != 0 ? add(weight.d[k], splat(parameters_.wide_offset)) : weight.d[k]);
       }
     }
     if (parameters_.bias.p != nullptr) {
@@ -131,7 +133,8 @@ class Finish {
 
   Parameters parameters_;
   RowScale scale_;
-  bool round_first_, has_offset_;
+  bool round_first_;
+  int has_offset_;
   F inv_, mean_, correction_, offset_;
 };
 
@@ -195,8 +198,7 @@ template <class X, class O, bool kSplit, Style kStyle, Given kGiven, class Lanes
         for (int pair = 0; pair < kBlock / kPair; ++pair) write_pair(i + pair * kPair);
       }
       for (; j + kBlock <= stop; j += kBlock) lanes.take(ahead, j);
-      if (j < stop) lanes.take_part(ahead, j, stop - j);
-      const Moments sums = lanes.fold();
+      const Moments sums = j < stop ? lanes.fold_with_part(ahead, j, stop - j) : lanes.fold();
       total.sum += sums.sum;
       total.square += sums.square;
     }

@@ -1,4 +1,4 @@
-// Short rows, eight at a time: what does not depend on a row's width is done once for the eight. Their lanes are folded
+// Rows of at most one chunk, up to eight at a time: what does not depend on a row's width is done once for the eight. Their lanes are folded
 // side by side, their square roots and divisions fill registers, and parameters that all rows share are converted to
 // f32 once for each call.
 #ifndef RMSNORM_CPU_GROUP_INL_H_
@@ -33,8 +33,13 @@ struct GroupLanes {
 struct GroupMoments {
   alignas(64) double sum[kGroup], square[kGroup];
 
+  // Of the first `count` rows; the others become copies of the first.
   template <bool kWithSum>
-  void fold(const GroupLanes& lanes) {
+  void fold(GroupLanes& lanes, int count) {
+    for (int k = count; k < kGroup; ++k) {
+      lanes.squares[k] = lanes.squares[0];
+      if constexpr (kWithSum) lanes.sums[k] = lanes.sums[0];
+    }
     for (int k = 0; k < kGroup; k += kHalfLanes) {
       const D squares = fold_rows(lanes.squares + k);
       memcpy(square + k, &squares, sizeof squares);
@@ -101,21 +106,21 @@ template <class Lanes, class Source, class Writer>
   lanes.fold_registers(to.sums[k], to.squares[k]);
 }
 
-// Sums eight rows.
+// Sums `count` rows.
 template <class Lanes, class Source>
-[[gnu::noinline]] void sum_group(const NormCall& call, const Row* rows, GroupLanes& to) {
-  for (int k = 0; k < kGroup; ++k) {
+[[gnu::noinline]] void sum_group(const NormCall& call, const Row* rows, int count, GroupLanes& to) {
+  for (int k = 0; k < count; ++k) {
     sum_short_row<Lanes>(Source(call, rows[k]), call.cols, to, k, [](int64_t) {});
   }
 }
 
-// Writes eight rows and sums eight others meanwhile.
+// Writes `count` rows and sums as many others meanwhile.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, class Source>
-[[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next,
+[[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next, int count,
                                    const GroupParameters& parameters, const GroupScales& scales, bool streamed,
                                    GroupLanes& to) {
   const int64_t cols = call.cols;
-  for (int k = 0; k < kGroup; ++k) {
+  for (int k = 0; k < count; ++k) {
     const Source source(call, rows[k]), ahead(call, next[k]);
     auto* const out = reinterpret_cast<typename O::Storage*>(rows[k].out);
     const F inv = splat(static_cast<float>(scales.inv[k]));

@@ -169,12 +169,12 @@ struct Kernel {
     if constexpr (kNorm == Norm::kLayer) fill(call.bias, -0.0f, 0, to.bias);
   }
 
-  // Rows begin .. end-1 in groups of eight, as many as fill groups. Returns the first row that is left.
-  [[gnu::noinline]] static int64_t groups(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
+  // `rows` for calls that are groupable.
+  [[gnu::noinline]] static void grouped_rows(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
     if constexpr (kSumsBeside && kStyle != Style::kWide && X::kType == O::kType) {
-      if (end - begin < kGroup) return begin;
       const Given known = given<X>(call);
       const bool streamed = streamable(call);
+      const int group = rows_per_group(call.cols);
       GroupParameters parameters;
       prepare(call, parameters);
       Cursor cursor(call, begin);
@@ -182,25 +182,31 @@ struct Kernel {
       GroupLanes lanes;
       GroupMoments moments;
       GroupScales scales;
-      cursor.take(rows[0], kGroup);
-      sum_group<UsualLanes, Source>(call, rows[0], lanes);
-      bool odd = false;
-      for (; begin + kGroup <= end; begin += kGroup, odd = !odd) {
-        const Row* const now = rows[odd];
-        Row* const next = rows[!odd];
-        moments.fold<kWithSum>(lanes);
+      const auto gather = [&](Row* to, int64_t from) __attribute__((always_inline)) {
+        const int count = static_cast<int>(end - from < group ? end - from : group);
+        if (count > 0) cursor.take(to, count);
+        return count;
+      };
+      Row* now = rows[0];
+      Row* next = rows[1];
+      int count = gather(now, begin);
+      sum_group<UsualLanes, Source>(call, now, count, lanes);
+      for (int64_t r = begin; r < end; r += group) {
+        moments.template fold<kWithSum>(lanes, count);
         group_scales<kNorm>(call, mode, moments, scales);
-        const bool more = begin + 2 * kGroup <= end;
-        if (more) cursor.take(next, kGroup);
+        const int following = gather(next, r + group);
         if (__builtin_expect(scales.usual, 1)) {
           if (call.mean.base != nullptr || call.inv.base != nullptr) {
-            for (int k = 0; k < kGroup; ++k) store_statistics(now[k], {kWithSum ? scales.mean[k] : 0, scales.inv[k], false});
+            for (int k = 0; k < count; ++k) {
+              store_statistics(now[k], {kWithSum ? scales.mean[k] : 0, scales.inv[k], false});
+            }
           }
-          // Behind the last group the same rows are summed again, for nothing.
-          apply_group<X, O, kSplit, kNorm, kStyle, UsualLanes, Source>(call, now, more ? next : now, parameters, scales,
+          // Where no row follows, the same one is summed again, for nothing.
+          for (int k = following > 0 ? following : 0; k < count; ++k) next[k] = now[k];
+          apply_group<X, O, kSplit, kNorm, kStyle, UsualLanes, Source>(call, now, next, count, parameters, scales,
                                                                         streamed, lanes);
         } else {
-          for (int k = 0; k < kGroup; ++k) {
+          for (int k = 0; k < count; ++k) {
             const Source source(call, now[k]);
             const Moments sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
             const RowScale scale = row_scale<kNorm>(call, mode, sums, [&](SumMode again, double centre) {
@@ -209,11 +215,15 @@ struct Kernel {
             store_statistics(now[k], scale);
             apply(call, known, now[k], source, scale, 0, call.cols);
           }
-          if (more) sum_group<UsualLanes, Source>(call, next, lanes);
+          if (following > 0) sum_group<UsualLanes, Source>(call, next, following, lanes);
         }
+        Row* const written = now;
+        now = next;
+        next = written;
+        count = following;
       }
+      if (call.stream) fence();
     }
-    return begin;
   }
 
   // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then
@@ -221,13 +231,7 @@ struct Kernel {
   static void rows(const NormCall& call, int64_t begin, int64_t end) {
     const Given known = given<X>(call);
     const SumMode mode = first_mode(call);
-    if (groupable(call, mode)) {
-      begin = groups(call, mode, begin, end);
-      if (begin == end) {
-        if (call.stream) fence();
-        return;
-      }
-    }
+    if (end - begin >= kFewestGrouped && groupable(call, mode)) return grouped_rows(call, mode, begin, end);
     const int group = rows_per_group(call.cols);
     Cursor cursor(call, begin);
     Row rows[kMaxGroup], next[kMaxGroup];

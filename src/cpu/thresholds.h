@@ -68,8 +68,9 @@ inline constexpr int rows_per_group(int64_t cols) {
                                            : static_cast<int>(kGroupColumns / cols);
 }
 
-// The widest rows of which kMaxGroup make a group: these share the work that does not depend on the width.
-inline constexpr int64_t kMaxGroupColumns = kGroupColumns / kMaxGroup;
+// The widest rows that go through group-inl.h: one chunk. Fewer rows than kFewestGrouped do not repay what is prepared.
+inline constexpr int64_t kMaxGroupColumns = kChunk;
+inline constexpr int64_t kFewestGrouped = 4;
 
 // How far ahead of its reading a pass asks for memory.
 inline constexpr int kFetchAhead = 2048;

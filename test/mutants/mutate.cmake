@@ -14,12 +14,13 @@ function(plant file from to)
 endfunction()
 
 plant(simd_scalar.h "f32_to_bf16(" "mutant_to_bf16(")
-plant(moments-inl.h "if (i < end) lanes.take_part" "if (i < end && !mutant(Mutant::kMissingTail)) lanes.take_part")
+plant(moments-inl.h "if (i < end) return lanes.fold_with_part"
+  "if (i < end && !mutant(Mutant::kMissingTail)) return lanes.fold_with_part")
 plant(rms_norm-inl.h "call.epsilon_outside ?" "call.epsilon_outside != mutant(Mutant::kEpsilonOutside) ?")
 plant(apply-inl.h "if constexpr (kStyle == Style::kRoundedScale) v = X::round(v)"
                   "if (kStyle == Style::kRoundedScale && !mutant(Mutant::kNotRoundedBeforeWeight)) v = X::round(v)")
-plant(apply-inl.h "return has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight"
-  "Pair w = has_offset_ ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
+plant(apply-inl.h "return has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight"
+  "Pair w = has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
     if (mutant(Mutant::kWeightRoundedEarly)) w = {round_bf16(w.a), round_bf16(w.b)};
     return w")
 plant(layer_norm-inl.h "const double variance = raw.square / d - mean * mean"

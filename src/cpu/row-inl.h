@@ -78,9 +78,10 @@ class Cursor {
 };
 
 // Asks for the lines that hold the `columns` elements kFetchAhead bytes behind p. They may lie behind the row: in the
-// next one, as a rule, or nowhere, which a prefetch does not mind.
+// next one, as a rule, or nowhere, which a prefetch does not mind. Always inline: GCC takes a function that only
+// prefetches for one without effect, and drops calls of it.
 template <int columns, int element_bytes>
-inline void fetch_ahead(const void* p) {
+[[gnu::always_inline]] inline void fetch_ahead(const void* p) {
 #pragma GCC unroll 4
   for (int byte = 0; byte < columns * element_bytes; byte += 64) {
     prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(p) + kFetchAhead + byte));
@@ -116,7 +117,7 @@ struct PlainSource {
   }
   // Asks for what lies kFetchAhead bytes behind columns i .. i + kColumns - 1.
   template <int kColumns>
-  void fetch(int64_t i) const {
+  [[gnu::always_inline]] void fetch(int64_t i) const {
     fetch_ahead<kColumns, sizeof *x>(x + i);
   }
   bool residual_aligned(int64_t) const { return false; }
@@ -156,7 +157,7 @@ struct SumSource {
   Quad load_wide(int64_t i) const { return widen(load<false>(i)); }
 
   template <int kColumns>
-  void fetch(int64_t i) const {
+  [[gnu::always_inline]] void fetch(int64_t i) const {
     fetch_ahead<kColumns, sizeof *x>(x + i);
     if (residual.type == RN_F32) {
       fetch_ahead<kColumns, 4>(residual.p + i * 4);

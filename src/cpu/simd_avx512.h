@@ -138,7 +138,7 @@ inline Pair split(Pair v) {
 }
 
 inline void fence() { _mm_sfence(); }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 32;
 inline constexpr int kVectorBytes = 64;
 

@@ -79,7 +79,7 @@ inline void store_bf16(uint16_t* p, Pair v, bool) {
 inline Pair split(Pair v) { return {vuzp1q_f32(v.a, v.b), vuzp2q_f32(v.a, v.b)}; }
 
 inline void fence() {}
-inline void prefetch(const void* p) { __builtin_prefetch(p); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 32;
 inline constexpr int kVectorBytes = 16;
 

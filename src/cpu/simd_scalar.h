@@ -116,7 +116,7 @@ inline Pair split(Pair v) {
 }
 
 inline void fence() {}
-inline void prefetch(const void* p) { __builtin_prefetch(p); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 16;
 inline constexpr int kVectorBytes = 16;
 

@@ -121,7 +121,7 @@ inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 inline Pair split(Pair v) { return {_mm_shuffle_ps(v.a, v.b, 0x88), _mm_shuffle_ps(v.a, v.b, 0xdd)}; }
 
 inline void fence() { _mm_sfence(); }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+[[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;
 inline constexpr int kVectorBytes = 16;
 

@@ -103,7 +103,9 @@ class Finish {
     return with_parameters(v, any);
   }
 
-  Pair offset(Pair weight) const { return has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight; }
+  Pair offset(Pair weight) const {
+    return has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
+  }
 
   template <class LoadAny>
   Pair with_parameters(Pair v, const LoadAny& any) const {

@@ -88,9 +88,9 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
   scales.usual = usual;
 }
 
-// The sums of one row of at most kMaxGroupColumns columns in one register each. With a Writer, each block of columns
-// is also handed to it.
-template <class Lanes, class Source, class Writer>
+// The sums of one row of at most kMaxGroupColumns columns in one register each. Unless kSumOnly, each pair of columns
+// is also handed to write.
+template <bool kSumOnly, class Lanes, class Source, class Writer>
 [[gnu::always_inline]] inline void sum_short_row(const Source& ahead, int64_t cols, GroupLanes& to, int k,
                                                  const Writer& write) {
   Lanes lanes;
@@ -101,7 +101,14 @@ template <class Lanes, class Source, class Writer>
 #pragma GCC unroll 8
     for (int pair = 0; pair < kBlock / kPair; ++pair) write(i + pair * kPair);
   }
-  if (i < cols) lanes.take_short_part(ahead, i, cols - i);
+  if (i < cols) {
+    if constexpr (kSumOnly) {
+      Lanes copy = lanes;  // so that the address of what the loop keeps in registers is not taken
+      copy.take_part(ahead, i, cols - i);
+      return copy.fold_registers(to.sums[k], to.squares[k]);
+    }
+    lanes.take_short_part(ahead, i, cols - i);
+  }
   for (; i + kPair <= cols; i += kPair) write(i);
   lanes.fold_registers(to.sums[k], to.squares[k]);
 }
@@ -110,7 +117,7 @@ template <class Lanes, class Source, class Writer>
 template <class Lanes, class Source>
 [[gnu::noinline]] void sum_group(const NormCall& call, const Row* rows, int count, GroupLanes& to) {
   for (int k = 0; k < count; ++k) {
-    sum_short_row<Lanes>(Source(call, rows[k]), call.cols, to, k, [](int64_t) {});
+    sum_short_row<true, Lanes>(Source(call, rows[k]), call.cols, to, k, [](int64_t) {});
   }
 }
 
@@ -140,17 +147,26 @@ template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, 
       if constexpr (kNorm == Norm::kLayer) v = add(v, F32::load<false>(parameters.bias + i));
       return v;
     };
-    sum_short_row<Lanes>(ahead, cols, to, k, [&](int64_t i) __attribute__((always_inline)) {
-      const Pair v = source.template load<kSplit>(i);
-      source.template store_residual<kSplit>(i, v, streamed);
-      O::template store<kSplit>(out + i, finish(v, i), streamed);
-    });
+    sum_short_row<false, Lanes>(
+        ahead, cols, to, k, [&](int64_t i) __attribute__((always_inline)) {
+          const Pair v = source.template load<kSplit>(i);
+          source.template store_residual<kSplit>(i, v, streamed);
+          O::template store<kSplit>(out + i, finish(v, i), streamed);
+        });
     const int left = static_cast<int>(cols % kPair);
     if (left != 0) {
       const int64_t i = cols - left;
       const Pair v = source.template load_part<kSplit>(i, left);
       source.template store_residual_part<kSplit>(i, v, left);
-      store_part<O, kSplit>(out + i, finish(v, i), left);
+      const Pair result = finish(v, i);
+      if constexpr (O::kType == RN_F32 && kVectorBytes == kLanes * 4) {
+        // A whole register beside streamed ones must not fetch the line that they share.
+        if (streamed && left == kLanes) {
+          stream(out + i, result.a);
+          continue;
+        }
+      }
+      store_part<O, kSplit>(out + i, result, left);
     }
   }
 }

@@ -47,7 +47,7 @@ struct Kernel {
   }
 
   // The row's columns that count, through its segments, as SharedRow in norm.cc sums them with several threads.
-  static Moments moments(const NormCall& call, const Source& source, SumMode mode, double centre) {
+  [[gnu::noinline]] static Moments moments(const NormCall& call, const Source& source, SumMode mode, double centre) {
     const int64_t columns = call.partial;
     const int64_t segment = segment_columns(columns);
     Moments total = {0, 0};
@@ -182,7 +182,7 @@ struct Kernel {
       GroupLanes lanes;
       GroupMoments moments;
       GroupScales scales;
-      const auto gather = [&](Row* to, int64_t from) __attribute__((always_inline)) {
+      const auto gather = [&](Row * to, int64_t from) __attribute__((always_inline)) {
         const int count = static_cast<int>(end - from < group ? end - from : group);
         if (count > 0) cursor.take(to, count);
         return count;
@@ -204,7 +204,7 @@ struct Kernel {
           // Where no row follows, the same one is summed again, for nothing.
           for (int k = following > 0 ? following : 0; k < count; ++k) next[k] = now[k];
           apply_group<X, O, kSplit, kNorm, kStyle, UsualLanes, Source>(call, now, next, count, parameters, scales,
-                                                                        streamed, lanes);
+                                                                       streamed, lanes);
         } else {
           for (int k = 0; k < count; ++k) {
             const Source source(call, now[k]);

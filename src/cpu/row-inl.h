@@ -43,7 +43,7 @@ class Cursor {
   }
 
   // The next `count` rows.
-  [[gnu::always_inline]] void take(Row* rows, int count) {
+  [[gnu::noinline]] void take(Row* rows, int count) {
     const int axis = call_.leading - 1;
     if (axis < 0 || call_.shape[axis] - index_[axis] <= count) {
       for (int k = 0; k < count; ++k, advance()) rows[k] = row();

@@ -128,11 +128,38 @@ struct BF16 {
   static Pair round(Pair v) { return {round_bf16(v.a), round_bf16(v.b)}; }
 };
 
-// The first n < kPair elements at p; zeros behind them. Reads n elements and not a byte more.
+#if !defined(RMSNORM_HAS_PARTIAL_LOADS)
+// The first n < kPair elements at p to kPair at `to`; zeros behind them. Reads n elements and not a byte more. With
+// masks, `to` is written by whole registers, so that the load that follows need not wait for small stores.
+template <class Storage>
+inline void load_first(Storage* to, const Storage* p, int n) {
+  memset(to, 0, kPair * sizeof *to);
+  memcpy(to, p, static_cast<size_t>(n) * sizeof *p);
+}
+#endif
+
+#if !defined(RMSNORM_HAS_PARTIAL_STORES)
+// The first n < kPair elements at `from` to p, by halves: sizes that the compiler knows.
+template <int Half, class Storage>
+[[gnu::always_inline]] inline void store_halves(Storage* p, const Storage* from, int n) {
+  if ((n & Half) != 0) {
+    memcpy(p, from, Half * sizeof *p);
+    p += Half;
+    from += Half;
+  }
+  if constexpr (Half > 1) store_halves<Half / 2>(p, from, n);
+}
+template <class Storage>
+inline void store_first(Storage* p, const Storage* from, int n) {
+  store_halves<kPair / 2>(p, from, n);
+}
+#endif
+
+// The first n < kPair elements at p; zeros behind them.
 template <class T, bool Split>
 inline Pair load_part(const typename T::Storage* p, int n) {
-  alignas(64) typename T::Storage buffer[kPair] = {};
-  memcpy(buffer, p, static_cast<size_t>(n) * sizeof *p);
+  alignas(64) typename T::Storage buffer[kPair];
+  load_first(buffer, p, n);
   return T::template load<Split>(buffer);
 }
 
@@ -141,7 +168,7 @@ template <class T, bool Split>
 inline void store_part(typename T::Storage* p, Pair v, int n) {
   alignas(64) typename T::Storage buffer[kPair];
   T::template store<Split>(buffer, v, false);
-  memcpy(p, buffer, static_cast<size_t>(n) * sizeof *p);
+  store_first(p, buffer, n);
 }
 
 // The same for an operand whose type is known at run time: parameters and residuals. p may be null ("absent").
@@ -162,8 +189,9 @@ inline Pair load_any(Any from, int64_t i) {
   }
 }
 
+// Out of line, for it is large and rare.
 template <bool Split>
-inline Pair load_any_part(Any from, int64_t i, int n) {
+[[gnu::noinline]] Pair load_any_part(Any from, int64_t i, int n) {
   switch (from.type) {
     case RN_BF16:
       return load_part<BF16, Split>(reinterpret_cast<const uint16_t*>(from.p) + i, n);

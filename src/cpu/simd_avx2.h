@@ -119,6 +119,24 @@ inline Pair split(Pair v) {
   return {order(even), order(odd)};
 }
 
+// Partial pairs: see simd.h. Masked loads are fast everywhere; masked stores are microcode on AMD.
+#define RMSNORM_HAS_PARTIAL_LOADS
+inline __m256i first_words(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+inline void load_first(float* to, const float* p, int n) {
+  store(to, _mm256_maskload_ps(p, first_words(n)));
+  store(to + kLanes, _mm256_maskload_ps(p + kLanes, first_words(n - kLanes)));
+}
+inline void load_first(uint16_t* to, const uint16_t* p, int n) {
+  __m256i v = _mm256_maskload_epi32(reinterpret_cast<const int*>(p), first_words(n / 2));
+  if (n % 2 != 0) {
+    const __m256i last = _mm256_andnot_si256(first_words(n / 2), first_words(n / 2 + 1));
+    v = _mm256_or_si256(v, _mm256_and_si256(last, _mm256_set1_epi32(p[n - 1])));
+  }
+  put(to, v, false);
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

@@ -137,6 +137,25 @@ inline Pair split(Pair v) {
   return {_mm512_permutex2var_ps(v.a, even, v.b), _mm512_permutex2var_ps(v.a, odd, v.b)};
 }
 
+// Partial pairs: see simd.h.
+#define RMSNORM_HAS_PARTIAL_LOADS
+#define RMSNORM_HAS_PARTIAL_STORES
+inline __mmask32 first_lanes(int n) { return (uint32_t{1} << n) - 1; }
+inline void load_first(float* to, const float* p, int n) {
+  store(to, _mm512_maskz_loadu_ps(static_cast<__mmask16>(first_lanes(n)), p));
+  store(to + kLanes, _mm512_maskz_loadu_ps(static_cast<__mmask16>(first_lanes(n) >> kLanes), p + kLanes));
+}
+inline void load_first(uint16_t* to, const uint16_t* p, int n) {
+  put(to, _mm512_maskz_loadu_epi16(first_lanes(n), p), false);
+}
+inline void store_first(float* p, const float* from, int n) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>(first_lanes(n)), load(from));
+  _mm512_mask_storeu_ps(p + kLanes, static_cast<__mmask16>(first_lanes(n) >> kLanes), load(from + kLanes));
+}
+inline void store_first(uint16_t* p, const uint16_t* from, int n) {
+  _mm512_mask_storeu_epi16(p, first_lanes(n), _mm512_loadu_si512(from));
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 32;

@@ -1,7 +1,10 @@
-# src/cpu/kernels.cc is compiled once for each instruction set. A set is kept when the compiler and the assembler take
+# src/cpu/*kernels.cc are compiled once for each instruction set. A set is kept when the compiler and the assembler take
 # its flags; the flags reach no other file, so the library runs on any CPU of the architecture.
 include(CheckCXXSourceCompiles)
 
+set(RMSNORM_KERNEL_SOURCES
+  src/cpu/backward_kernels.cc
+  src/cpu/kernels.cc)
 set(RMSNORM_KERNEL_TARGETS "") # names, best first
 set(RMSNORM_KERNEL_OBJECTS "") # their objects, as generator expressions
 
@@ -21,7 +24,7 @@ function(rmsnorm_add_target name flags probe)
     return()
   endif()
   separate_arguments(flag_list UNIX_COMMAND "${flags}")
-  add_library(rmsnorm_${name} OBJECT src/cpu/kernels.cc)
+  add_library(rmsnorm_${name} OBJECT ${RMSNORM_KERNEL_SOURCES})
   target_include_directories(rmsnorm_${name} PRIVATE include src)
   target_compile_definitions(rmsnorm_${name} PRIVATE RMSNORM_TARGET=${name} RMSNORM_TARGET_IS_${upper})
   target_compile_options(rmsnorm_${name} PRIVATE -ffp-contract=off -fno-math-errno -Wall -Wextra ${flag_list})

@@ -20,6 +20,7 @@ class Matrix {
   rn_type type() const { return type_; }
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }
+  std::int64_t stride() const { return stride_; }
   char* row(std::int64_t r) const;
   rn_view view() const;
   rn_view vector_view() const;  // one row as [cols], or one column as [rows]: what weight and statistics take

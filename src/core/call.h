@@ -25,18 +25,22 @@ struct Operand {
   int64_t strides[kMaxLeading];  // bytes
 };
 
-// A checked call. Rows are numbered in row-major order of shape[0 .. leading-1].
-struct NormCall {
+// The rows of x, numbered in row-major order of shape[0 .. leading-1].
+struct RowShape {
+  int leading;
+  int64_t shape[kMaxLeading];
+  int64_t rows;
+  int64_t cols;
+};
+
+// A checked call of a forward norm.
+struct NormCall : RowShape {
   Norm norm;
   bool add;            // s = x + residual is normalised; residual and residual_out are present
   bool unrounded_sum;  // with add: the norm reads s before rounding
   bool epsilon_outside;
   bool stream;  // outputs are larger than the caches: write around them
   rn_rounding rounding;
-  int leading;
-  int64_t shape[kMaxLeading];
-  int64_t rows;
-  int64_t cols;
   int64_t partial;  // columns in the mean square, 1 .. cols
   double epsilon;
   double weight_offset;

@@ -2,7 +2,7 @@
 #ifndef RMSNORM_CORE_CHECKS_H_
 #define RMSNORM_CORE_CHECKS_H_
 
-#include "core/call.h"
+#include "core/rules.h"
 
 namespace rmsnorm {
 
@@ -22,13 +22,8 @@ struct NormArguments {
   const rn_view* weight = nullptr;
   const rn_view* bias = nullptr;
 
-  // Enumerations as numbers, since callers may hand over any.
-  double epsilon = 0;
-  double weight_offset = 0;
-  int epsilon_placement = RN_EPSILON_INSIDE;
-  int rounding = RN_ROUND_ONCE;
+  NormOptions options = {};
   int norm_input = RN_NORM_ROUNDED_SUM;
-  int64_t partial = 0;
 
   const rn_execution* execution = nullptr;
 };

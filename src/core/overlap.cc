@@ -113,6 +113,7 @@ Interval bounds(const Region& region) {
 struct NamedRegion {
   const char* name;
   const Operand* operand;
+  const Operand* alias;
   Region region;
   Interval bytes;
 };
@@ -167,29 +168,26 @@ Overlap overlap_with_itself(const Region& a) {
   return result;
 }
 
-rn_status check_overlap(const char* function, const char* inv_name, const NormCall& call) {
-  NamedRegion regions[8];  // of the operands that are there, outputs first
+rn_status check_overlap(const char* function, const RowShape& shape, std::span<const Claim> outputs,
+                        std::span<const Claim> inputs) {
+  NamedRegion regions[kMaxClaims];  // of the operands that are there, outputs first
   int count = 0;
-  const auto add = [&](const char* name, const Operand& operand, int64_t columns) {
+  const auto add = [&](const Claim& claim) {
+    const Operand& operand = *claim.operand;
     if (operand.base == nullptr) return;
     NamedRegion& added = regions[count++];
-    added.name = name;
+    added.name = claim.name;
     added.operand = &operand;
-    added.region = {reinterpret_cast<uintptr_t>(operand.base), columns * type_size(operand.type), call.leading,
-                    call.shape, operand.strides};
+    added.alias = claim.alias;
+    added.region = {reinterpret_cast<uintptr_t>(operand.base), claim.columns * type_size(operand.type),
+                    claim.shared ? 0 : shape.leading, shape.shape, operand.strides};
     added.bytes = bounds(added.region);
   };
-  add("out", call.out, call.cols);
-  add("residual_out", call.residual_out, call.cols);
-  add("mean", call.mean, 1);
-  add(inv_name, call.inv, 1);
-  const int outputs = count;
-  add("x", call.x, call.cols);
-  add("residual", call.residual, call.cols);
-  add("weight", call.weight, call.cols);
-  add("bias", call.bias, call.cols);
+  for (const Claim& claim : outputs) add(claim);
+  const int written = count;
+  for (const Claim& claim : inputs) add(claim);
 
-  for (int i = 0; i < outputs; ++i) {
+  for (int i = 0; i < written; ++i) {
     const NamedRegion& output = regions[i];
     if (overlap_with_itself(output.region) == Overlap::kSome) {
       return refuse(function, output, "itself", output.bytes, "have each element at its own place");
@@ -197,9 +195,8 @@ rn_status check_overlap(const char* function, const char* inv_name, const NormCa
     for (int j = i + 1; j < count; ++j) {
       const NamedRegion& other = regions[j];
       if (disjoint(output.bytes, other.bytes)) continue;
-      const bool may_be_alias = (output.operand == &call.out && other.operand == &call.x) ||
-                                (output.operand == &call.residual_out && other.operand == &call.residual);
-      if (may_be_alias && is_alias(output, other, call.leading)) continue;
+      const bool may_be_alias = output.alias == other.operand;
+      if (may_be_alias && is_alias(output, other, shape.leading)) continue;
       if (overlap(output.region, other.region) == Overlap::kSome) {
         return refuse(function, output, other.name, other.bytes,
                       may_be_alias ? "be that same view or share no byte with it" : "share no byte with it");

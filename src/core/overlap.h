@@ -3,6 +3,7 @@
 #define RMSNORM_CORE_OVERLAP_H_
 
 #include <cstdint>
+#include <span>
 
 #include "core/call.h"
 
@@ -31,9 +32,20 @@ Overlap overlap(const Region& a, const Region& b);
 // Whether two different indices of `a` share a byte.
 Overlap overlap_with_itself(const Region& a);
 
-// Refuses a call, collapsed and with rows, in which an output provably meets itself or another operand, unless out is x
-// itself or residual_out is residual itself.
-rn_status check_overlap(const char* function, const char* inv_name, const NormCall& call);
+// An operand and the memory it lays claim to: `columns` elements in each row.
+struct Claim {
+  const char* name;
+  const Operand* operand;  // one without a base claims nothing
+  int64_t columns;
+  const Operand* alias = nullptr;  // of an output: the input whose place it may take, with equal type and strides
+  bool shared = false;             // one row of elements, whatever the rows of x
+};
+
+inline constexpr int kMaxClaims = 16;
+
+// Refuses a call, collapsed and with rows, in which an output provably meets itself or another operand.
+rn_status check_overlap(const char* function, const RowShape& shape, std::span<const Claim> outputs,
+                        std::span<const Claim> inputs);
 
 }  // namespace rmsnorm
 

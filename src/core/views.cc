@@ -18,16 +18,18 @@ struct Argument {
 
   int64_t last() const { return view.rank - 1; }
   int64_t element() const { return type_size(view.type); }
-  bool has_rows() const { return rule.form != Form::kStatistic; }  // its last axis is the normalised one
+  // Its last axis is the normalised one, or one of its own.
+  bool has_rows() const { return rule.form != Form::kStatistic && rule.form != Form::kOwnCols; }
+  bool has_columns() const { return rule.form != Form::kStatistic; }
 };
 
 // "f32, f16 or bf16"
 struct TypeList {
-  char text[32] = "";
+  char text[64] = "";
 
   explicit TypeList(uint32_t types) {
     int used = 0;
-    for (int type = RN_F32; type <= RN_F64; ++type) {
+    for (int type = 0; type < kTypes; ++type) {
       if ((types >> type & 1u) == 0) continue;
       const bool is_last = (types >> type) == 1u;
       used += std::snprintf(text + used, sizeof text - static_cast<size_t>(used), "%s%s",
@@ -38,7 +40,7 @@ struct TypeList {
 
 rn_status check_type(const Argument& a, const rn_view* x) {
   const int type = as_int(a.view.type);
-  const bool is_type = type >= RN_F32 && type <= RN_F64;
+  const bool is_type = type >= 0 && type < kTypes;
   if (is_type && (a.rule.types >> type & 1u) != 0) return RN_OK;
   const TypeList allowed(a.rule.types);
   char number[16];
@@ -169,6 +171,17 @@ rn_status check_shape(const Argument& a, const rn_view& x) {
         if (a.view.shape[k] != 1) return wrong_size(a, k, "1 or ", x.shape[x_axis], x_axis);
       }
       return RN_OK;
+    case Form::kVector:
+      if (a.view.rank != 1) return wrong_rank(a, 1, "a vector that all rows share");
+      return a.view.shape[0] == x.shape[x.rank - 1] ? RN_OK : wrong_size(a, 0, "", x.shape[x.rank - 1], x.rank - 1);
+    case Form::kOwnCols:
+      if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of x");
+      for (int k = 0; k < x.rank - 1; ++k) {
+        if (a.view.shape[k] != x.shape[k]) return wrong_size(a, k, "", x.shape[k], k);
+      }
+      if (a.view.shape[a.last()] == a.rule.cols) return RN_OK;
+      return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be %" PRId64, a.function, a.rule.name,
+                  static_cast<int>(a.last()), a.view.shape[a.last()], a.rule.cols);
   }
   return RN_OK;
 }
@@ -184,7 +197,7 @@ rn_status check_view(const Argument& a, const rn_view* x) {
 void set_operand(const Argument& a, int leading, Operand* operand) {
   operand->base = static_cast<char*>(a.view.data);
   operand->type = a.view.type;
-  const int own = a.has_rows() ? a.view.rank - 1 : leading;  // own leading axes, right-aligned
+  const int own = a.has_columns() ? a.view.rank - 1 : leading;  // own leading axes, right-aligned
   for (int k = 0; k < leading; ++k) {
     const int axis = k - (leading - own);
     operand->strides[k] = axis < 0 || a.view.shape[axis] <= 1 ? 0 : a.view.strides[axis] * a.element();
@@ -193,7 +206,8 @@ void set_operand(const Argument& a, int leading, Operand* operand) {
 
 }  // namespace
 
-rn_status take_x(const char* function, const OperandRule& rule, const rn_view& view, NormCall* call) {
+rn_status take_x(const char* function, const OperandRule& rule, const rn_view& view, RowShape* shape,
+                 Operand* operand) {
   const Argument a{function, rule, view};
   rn_status status = check_type(a, nullptr);
   if (status == RN_OK) status = check_rank_and_sizes(a);
@@ -203,44 +217,45 @@ rn_status take_x(const char* function, const OperandRule& rule, const rn_view& v
     return fail(RN_INVALID_VALUE, "%s: x.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the normalised axis",
                 function, static_cast<int>(a.last()), cols);
   }
-  call->cols = cols;
-  call->leading = view.rank - 1;
-  call->rows = 1;
-  for (int k = 0; k < call->leading; ++k) {
-    call->shape[k] = view.shape[k];
-    if (view.shape[k] == 0) call->rows = 0;  // whatever the other sizes are
+  shape->cols = cols;
+  shape->leading = view.rank - 1;
+  shape->rows = 1;
+  for (int k = 0; k < shape->leading; ++k) {
+    shape->shape[k] = view.shape[k];
+    if (view.shape[k] == 0) shape->rows = 0;  // whatever the other sizes are
   }
-  for (int k = 0; k < call->leading && call->rows != 0; ++k) {
-    if (__builtin_mul_overflow(call->rows, view.shape[k], &call->rows) || call->rows > kMaxRows) {
+  for (int k = 0; k < shape->leading && shape->rows != 0; ++k) {
+    if (__builtin_mul_overflow(shape->rows, view.shape[k], &shape->rows) || shape->rows > kMaxRows) {
       return fail(RN_INVALID_VALUE,
                   "%s: x.shape[%d] is %" PRId64 "; the product of x's leading sizes must be at most 2^40 rows",
                   function, k, view.shape[k]);
     }
   }
   status = check_data(a);
-  if (status == RN_OK && call->rows != 0) set_operand(a, call->leading, &call->x);
+  if (status == RN_OK && shape->rows != 0) set_operand(a, shape->leading, operand);
   return status;
 }
 
 rn_status take_operand(const char* function, const OperandRule& rule, const rn_view& view, const rn_view& x,
-                       const NormCall& call, Operand* operand) {
+                       const RowShape& shape, Operand* operand) {
   const Argument a{function, rule, view};
   const rn_status status = check_view(a, &x);
-  if (status == RN_OK && call.rows != 0) set_operand(a, call.leading, operand);
+  // A vector is there whether or not there are rows.
+  const bool used = shape.rows != 0 || rule.form == Form::kVector;
+  if (status == RN_OK && used) set_operand(a, shape.leading, operand);
   return status;
 }
 
-void collapse(NormCall* call) {
-  Operand* const operands[] = {&call->out, &call->residual_out, &call->mean,   &call->inv,
-                               &call->x,   &call->residual,     &call->weight, &call->bias};
+void collapse(RowShape* shape, std::span<Operand* const> operands) {
+  const Operand& first = *operands.front();
   int axes = 0;
-  for (int k = 0; k < call->leading; ++k) {
-    if (call->shape[k] == 1) continue;
-    call->shape[axes] = call->shape[k];
+  for (int k = 0; k < shape->leading; ++k) {
+    if (shape->shape[k] == 1) continue;
+    shape->shape[axes] = shape->shape[k];
     for (Operand* operand : operands) operand->strides[axes] = operand->strides[k];
     // Insertion: rows follow each other in memory order of out, also in a permuted view.
-    for (int i = axes++; i > 0 && std::abs(call->out.strides[i]) > std::abs(call->out.strides[i - 1]); --i) {
-      std::swap(call->shape[i], call->shape[i - 1]);
+    for (int i = axes++; i > 0 && std::abs(first.strides[i]) > std::abs(first.strides[i - 1]); --i) {
+      std::swap(shape->shape[i], shape->shape[i - 1]);
       for (Operand* operand : operands) std::swap(operand->strides[i], operand->strides[i - 1]);
     }
   }
@@ -249,14 +264,14 @@ void collapse(NormCall* call) {
     bool merges = kept > 0;
     for (const Operand* operand : operands) {
       int64_t stride = 0;
-      merges = merges && !__builtin_mul_overflow(operand->strides[k], call->shape[k], &stride) &&
+      merges = merges && !__builtin_mul_overflow(operand->strides[k], shape->shape[k], &stride) &&
                operand->strides[kept - 1] == stride;
     }
     const int target = merges ? kept - 1 : kept++;
-    call->shape[target] = merges ? call->shape[target] * call->shape[k] : call->shape[k];
+    shape->shape[target] = merges ? shape->shape[target] * shape->shape[k] : shape->shape[k];
     for (Operand* operand : operands) operand->strides[target] = operand->strides[k];
   }
-  call->leading = kept;
+  shape->leading = kept;
 }
 
 }  // namespace rmsnorm

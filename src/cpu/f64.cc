@@ -3,56 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cpu/f64.h"
 #include "cpu/norm.h"
-#include "cpu/thresholds.h"
 
 namespace rmsnorm {
 
 namespace {
 
-// A sum whose rounding errors are kept (Neumaier 1974).
-class CompensatedSum {
- public:
-  void add(double value) {
-    const double sum = sum_ + value;
-    error_ += std::fabs(sum_) >= std::fabs(value) ? (sum_ - sum) + value : (value - sum) + sum_;
-    sum_ = sum;
-  }
-  // Infinities leave a NaN in the error term; the plain sum says what became of them.
-  double total() const { return std::isfinite(error_) ? sum_ + error_ : sum_; }
-
- private:
-  double sum_ = 0;
-  double error_ = 0;
-};
-
-// An operand's element as f64.
-double read(const char* row, rn_type type, int64_t i) {
-  return type == RN_F64 ? reinterpret_cast<const double*>(row)[i]
-                        : static_cast<double>(reinterpret_cast<const float*>(row)[i]);
-}
-void write(char* row, rn_type type, int64_t i, double value) {
-  if (type == RN_F64) {
-    reinterpret_cast<double*>(row)[i] = value;
-  } else {
-    reinterpret_cast<float*>(row)[i] = static_cast<float>(value);
-  }
-}
-
 struct Rows {
   const NormCall& call;
   int64_t row;
 
-  char* at(const Operand& operand) const {
-    if (operand.base == nullptr) return nullptr;
-    char* p = operand.base;
-    int64_t rest = row;
-    for (int axis = call.leading - 1; axis >= 0; --axis) {
-      p += rest % call.shape[axis] * operand.strides[axis];
-      rest /= call.shape[axis];
-    }
-    return p;
-  }
+  char* at(const Operand& operand) const { return row_address(call, operand, row); }
 
   // Element i of the row that is normalised.
   double element(int64_t i) const {
@@ -79,18 +41,6 @@ double largest(const Rows& rows, int64_t columns, bool centred) {
   return result;
 }
 
-// 1 / sqrt(rms^2 + epsilon) or 1 / (rms + epsilon), from the scaled rms and the root of epsilon (outside: epsilon).
-// Epsilon is never squared with the scale, which would lose it beside a row of 1e308.
-double inverse(double rms, double root, double scale, bool outside) {
-  double scaled_root = root * scale;
-  if (root > 0) scaled_root = std::max(scaled_root, 0x1p-1022);
-  if (outside) return 1 / (rms + scaled_root);
-  const double large = scaled_root > rms ? scaled_root : rms;
-  if (large == 0 || large > 0x1.fffffffffffffp1023) return 1 / large;
-  const double ratio = (scaled_root > rms ? rms : scaled_root) / large;
-  return 1 / (large * std::sqrt(1 + ratio * ratio));
-}
-
 F64Scale row_scale(const Rows& rows) {
   const NormCall& call = rows.call;
   const bool centred = call.norm != Norm::kRms;
@@ -100,9 +50,7 @@ F64Scale row_scale(const Rows& rows) {
   // Scaled like this no square overflows, nor does what is compared with epsilon.
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
   const double peak = std::max(largest(rows, columns, centred), call.norm == Norm::kCenter ? 0.0 : root);
-  int exponent = 0;
-  if (peak > 0 && peak <= 0x1.fffffffffffffp1023) std::frexp(peak, &exponent);
-  const double scale = std::ldexp(1.0, std::clamp(-exponent, -1000, 1000));
+  const double scale = scale_for(peak);
 
   F64Scale result = {0, 0, 1, scale};
   if (centred) {

@@ -9,6 +9,9 @@
 #include "cpu/target.h"
 
 namespace rmsnorm::RMSNORM_TARGET {
+
+void backward_block(const BackwardCall& call, int64_t block);  // backward_kernels.cc
+
 namespace {
 
 template <Norm kNorm, class Sum>
@@ -395,6 +398,7 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         segment_sums,
                         scale,
                         apply,
+                        backward_block,
                         widen_array,
                         narrow_array,
                         stream_copy};

@@ -19,7 +19,7 @@ struct MeanAndVariance {
 // the deviation: squares of f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the
 // corrected two-pass algorithm.
 template <class Sum>
-inline MeanAndVariance mean_and_variance(const NormCall& call, const Moments& raw, const Sum& sum) {
+inline MeanAndVariance mean_and_variance(const RowShape& call, const Moments& raw, const Sum& sum) {
   const double d = static_cast<double>(call.cols);
   const double mean = raw.sum / d;
   const double variance = raw.square / d - mean * mean;

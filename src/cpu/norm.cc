@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cpu/fp_environment.h"
+#include "cpu/rows.h"
 #include "cpu/target.h"
 #include "cpu/threads.h"
 #include "cpu/thresholds.h"
@@ -11,44 +12,13 @@ namespace rmsnorm {
 
 namespace {
 
-// Bytes that a call must read and write: each row of each operand once.
-int64_t bytes_moved(const NormCall& call) {
-  int64_t row = 0;
-  for (const Operand* operand : {&call.x, &call.residual, &call.out, &call.residual_out}) {
-    if (operand->base != nullptr) row += call.cols * static_cast<int64_t>(rn_type_size(operand->type));
-  }
-  return row > INT64_MAX / std::max<int64_t>(call.rows, 1) ? INT64_MAX : row * call.rows;
-}
-
-int64_t stream_bytes() {
-#if defined(__x86_64__)
-  static const int64_t limit = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_is("amd") ? kStreamBytesZen : kStreamBytes;
-  }();
-  return limit;
-#else
-  return kStreamBytes;
-#endif
-}
-
-// Rows begin .. end-1 of any call.
-void run_rows(const NormCall& call, const Target& target, int64_t begin, int64_t end) {
-  (call.x.type == RN_F64 ? f64_rows : target.rows)(call, begin, end);
-}
-
-struct RowTasks {
+struct RowsOfNorm {
   const NormCall& call;
   const Target& target;
-  int64_t pieces;
 
-  static void run(void* data, int64_t piece) {
-    const auto& self = *static_cast<const RowTasks*>(data);
-    // Without overflow: rows reach 2^40, pieces 2^31.
-    const int64_t share = self.call.rows / self.pieces;
-    const int64_t extra = self.call.rows % self.pieces;
-    const int64_t begin = piece * share + std::min(piece, extra);
-    run_rows(self.call, self.target, begin, begin + share + (piece < extra ? 1 : 0));
+  static void run(const void* data, int64_t begin, int64_t end) {
+    const auto& self = *static_cast<const RowsOfNorm*>(data);
+    (self.call.x.type == RN_F64 ? f64_rows : self.target.rows)(self.call, begin, end);
   }
 };
 
@@ -113,21 +83,17 @@ rn_status run_norm(NormCall call, const rn_execution& execution) {
   if (target == nullptr) return RN_UNAVAILABLE;
   const FloatingPointGuard guard;
 
-  const int64_t bytes = bytes_moved(call);
-  call.stream = bytes > stream_bytes();
-  const int64_t wanted = std::max<int64_t>(1, bytes / kBytesPerThread);
-  const int64_t pieces = wanted == 1 ? 1 : std::min<int64_t>(wanted, thread_limit(execution));
+  const int64_t bytes =
+      total_bytes(call.rows, row_bytes({&call.x, &call.residual, &call.out, &call.residual_out}, call.cols));
+  call.stream = writes_around_caches(bytes);
+  const int64_t pieces = pieces_for(execution, bytes);
   if (pieces > call.rows && call.cols >= kSharedRowColumns && call.x.type != RN_F64) {
     SharedRow shared(call, *target, execution, pieces);
     for (int64_t row = 0; row < call.rows; ++row) shared.run(row);
     return RN_OK;
   }
-  RowTasks tasks = {call, *target, std::min(pieces, call.rows)};
-  if (tasks.pieces == 1) {
-    run_rows(call, *target, 0, call.rows);
-  } else {
-    run_tasks(execution, tasks.pieces, RowTasks::run, &tasks);
-  }
+  const RowsOfNorm rows = {call, *target};
+  run_row_ranges(execution, call.rows, pieces, RowsOfNorm::run, &rows);
   return RN_OK;
 }
 

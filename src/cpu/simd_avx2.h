@@ -17,6 +17,8 @@ inline D splat(double v) { return _mm256_set1_pd(v); }
 inline F load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, F v) { _mm256_storeu_ps(p, v); }
 inline void stream(float* p, F v) { _mm256_stream_ps(p, v); }
+inline D load(const double* p) { return _mm256_loadu_pd(p); }
+inline void store(double* p, D v) { _mm256_storeu_pd(p, v); }
 inline D load_wide(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
 
 inline F add(F a, F b) { return _mm256_add_ps(a, b); }

@@ -17,6 +17,8 @@ inline D splat(double v) { return _mm512_set1_pd(v); }
 inline F load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, F v) { _mm512_storeu_ps(p, v); }
 inline void stream(float* p, F v) { _mm512_stream_ps(p, v); }
+inline D load(const double* p) { return _mm512_loadu_pd(p); }
+inline void store(double* p, D v) { _mm512_storeu_pd(p, v); }
 inline D load_wide(const float* p) { return _mm512_cvtps_pd(_mm256_loadu_ps(p)); }
 
 inline F add(F a, F b) { return _mm512_add_ps(a, b); }

@@ -15,6 +15,8 @@ inline D splat(double v) { return vdupq_n_f64(v); }
 inline F load(const float* p) { return vld1q_f32(p); }
 inline void store(float* p, F v) { vst1q_f32(p, v); }
 inline void stream(float* p, F v) { vst1q_f32(p, v); }  // NEON has no streaming store worth its alignment rules
+inline D load(const double* p) { return vld1q_f64(p); }
+inline void store(double* p, D v) { vst1q_f64(p, v); }
 inline D load_wide(const float* p) { return vcvt_f64_f32(vld1_f32(p)); }
 
 inline F add(F a, F b) { return vaddq_f32(a, b); }

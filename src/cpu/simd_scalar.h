@@ -21,6 +21,10 @@ inline void store(float* p, F v) {
   for (int i = 0; i < kLanes; ++i) p[i] = v.v[i];
 }
 inline void stream(float* p, F v) { store(p, v); }
+inline D load(const double* p) { return {{p[0], p[1]}}; }
+inline void store(double* p, D v) {
+  for (int i = 0; i < kLanes / 2; ++i) p[i] = v.v[i];
+}
 inline D load_wide(const float* p) { return {{p[0], p[1]}}; }
 
 // f(a, b) lane by lane.

@@ -16,6 +16,8 @@ inline D splat(double v) { return _mm_set1_pd(v); }
 inline F load(const float* p) { return _mm_loadu_ps(p); }
 inline void store(float* p, F v) { _mm_storeu_ps(p, v); }
 inline void stream(float* p, F v) { _mm_stream_ps(p, v); }
+inline D load(const double* p) { return _mm_loadu_pd(p); }
+inline void store(double* p, D v) { _mm_storeu_pd(p, v); }
 inline D load_wide(const float* p) {
   return _mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/backward_call.h"
 #include "core/call.h"
 
 namespace rmsnorm {
@@ -47,6 +48,9 @@ struct Target {
   Moments (*segment_sums)(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre);
   RowScale (*scale)(const NormCall& call, SegmentSum sum, void* data);
   void (*apply)(const NormCall& call, int64_t row, int64_t begin, int64_t end, const RowScale& scale);
+
+  // One block of rows of a backward norm: gradients of x, and the block's sums for those of the parameters.
+  void (*backward_block)(const BackwardCall& call, int64_t block);
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);

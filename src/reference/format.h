@@ -26,7 +26,7 @@ inline Format format_of(rn_type type) {
       return {8, -126, 127, 16};
     case RN_F64:
       return {53, -1022, 1023, 64};
-    case RN_F32:
+    default:
       break;
   }
   return {24, -126, 127, 32};

@@ -110,7 +110,7 @@ inline Landmarks landmarks(rn_type type) {
       return {3e38, 1e25, 1e-30, 1e-39, 1e25, 1e-10, 0x1p-133};
     case RN_F64:
       return {1e308, 1e200, 1e-300, 1e-315, 1e200, 1e-100, 0x1p-1074};
-    case RN_F32:
+    default:
       break;
   }
   return {3e38, 1e25, 1e-30, 1e-42, 1e25, 1e-10, 0x1p-149};

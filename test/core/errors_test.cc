@@ -25,14 +25,14 @@ void PrintTo(const Wrong& wrong, std::ostream* stream) { *stream << wrong.messag
 
 const Wrong kWrong[] = {
     // Types
-    {"x_type", [](Arguments& a) { set_number(&a.x.type, 7); }, RN_INVALID_TYPE,
-     "x.type is 7; it must be f32, f16, bf16 or f64"},
+    {"x_type", [](Arguments& a) { set_number(&a.x.type, 9); }, RN_INVALID_TYPE,
+     "x.type is 9; it must be f32, f16, bf16 or f64"},
     {"x_type_negative", [](Arguments& a) { set_number(&a.x.type, -1); }, RN_INVALID_TYPE,
      "x.type is -1; it must be f32, f16, bf16 or f64"},
     {"out_type", [](Arguments& a) { a.out.type = RN_F64; }, RN_INVALID_TYPE,
      "out.type is f64; it must be f32, f16 or bf16 where x is f32"},
-    {"out_type_number", [](Arguments& a) { set_number(&a.out.type, 4); }, RN_INVALID_TYPE,
-     "out.type is 4; it must be f32, f16 or bf16 where x is f32"},
+    {"out_type_number", [](Arguments& a) { set_number(&a.out.type, 9); }, RN_INVALID_TYPE,
+     "out.type is 9; it must be f32, f16 or bf16 where x is f32"},
     {"residual_type", [](Arguments& a) { a.residual.type = RN_BF16; }, RN_INVALID_TYPE,
      "residual.type is bf16; it must be f32 where x is f32"},
     {"residual_out_type", [](Arguments& a) { a.x.type = a.out.type = RN_F16, a.residual_out.type = RN_BF16; },

@@ -1,4 +1,4 @@
-# cmake -DNM=.. -DLIBRARY=.. -DLIST=.. -DHEADER=.. -P symbols.cmake: the shared library exports the names in LIST, all
+# cmake -DNM=.. -DLIBRARY=.. -DLIST=.. -DHEADERS=.. -P symbols.cmake: the shared library exports the names in LIST, all
 # of them and no other, and the header declares the same.
 file(STRINGS "${LIST}" wanted)
 
@@ -11,7 +11,12 @@ foreach(line IN LISTS lines)
 endforeach()
 list(SORT exported)
 
-file(READ "${HEADER}" text)
+file(GLOB headers "${HEADERS}/*.h")
+set(text "")
+foreach(header IN LISTS headers)
+  file(READ "${header}" one)
+  string(APPEND text "${one}")
+endforeach()
 string(REGEX MATCHALL "RMSNORM_API [a-z0-9_ ]+[ *]rn_[a-z0-9_]+\\(" declarations "${text}")
 set(declared "")
 foreach(declaration IN LISTS declarations)

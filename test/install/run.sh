@@ -40,7 +40,7 @@ mkdir "$work/programs"
 pc_dir=$(dirname "$(find "$work/prefix" -name rmsnorm.pc)")
 export PKG_CONFIG_PATH="$pc_dir"
 lib_dir=$(pkg-config --variable=libdir rmsnorm)
-header_version=$(sed -n 's/^#define RMSNORM_VERSION "\(.*\)"/\1/p' "$work/prefix/include/rmsnorm/rmsnorm.h")
+header_version=$(sed -n 's/^#define RMSNORM_VERSION "\(.*\)"/\1/p' "$work/prefix/include/rmsnorm/core.h")
 test "$(pkg-config --modversion rmsnorm)" = "$header_version"
 # shellcheck disable=SC2046 # flags are several words
 {

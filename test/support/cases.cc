@@ -127,11 +127,9 @@ std::vector<rn_type> out_types(rn_type x) {
       return {RN_F32, RN_F16, RN_BF16};
     case RN_F64:
       return {RN_F64, RN_F32};
-    case RN_F16:
-    case RN_BF16:
-      break;
+    default:
+      return {x, RN_F32};
   }
-  return {x, RN_F32};
 }
 
 std::vector<rn_type> weight_types(rn_type x) {

@@ -1,5 +1,4 @@
-// The C interface: arguments are gathered, checked and handed on; nothing is computed here.
-// The functions about targets are in src/cpu/table.cc.
+// The C interface of the forward norms: arguments are gathered, checked and handed on; nothing is computed here.
 #include <algorithm>
 #include <cmath>
 
@@ -20,16 +19,16 @@ rn_status run(const NormArguments& arguments) {
 }
 
 void set_options(const rn_rms_norm_options& options, NormArguments* arguments) {
-  arguments->epsilon = options.epsilon;
-  arguments->weight_offset = options.weight_offset;
-  arguments->epsilon_placement = as_int(options.epsilon_placement);
-  arguments->rounding = as_int(options.rounding);
-  arguments->partial = options.partial;
+  arguments->options.epsilon = options.epsilon;
+  arguments->options.weight_offset = options.weight_offset;
+  arguments->options.epsilon_placement = as_int(options.epsilon_placement);
+  arguments->options.rounding = as_int(options.rounding);
+  arguments->options.partial = options.partial;
 }
 
 void set_options(const rn_layer_norm_options& options, NormArguments* arguments) {
-  arguments->epsilon = options.epsilon;
-  arguments->weight_offset = options.weight_offset;
+  arguments->options.epsilon = options.epsilon;
+  arguments->options.weight_offset = options.weight_offset;
 }
 
 // The options of the add forms: those of the norm, and which sum it reads.
@@ -46,50 +45,6 @@ using rmsnorm::Norm;
 using rmsnorm::NormArguments;
 
 extern "C" {
-
-const char* rn_last_error(void) { return rmsnorm::last_error(); }
-
-const char* rn_version(void) { return RMSNORM_VERSION; }
-
-const char* rn_type_name(rn_type type) {
-  switch (rmsnorm::as_int(type)) {
-    case RN_F32:
-      return "f32";
-    case RN_F16:
-      return "f16";
-    case RN_BF16:
-      return "bf16";
-    case RN_F64:
-      return "f64";
-    default:
-      return nullptr;
-  }
-}
-
-size_t rn_type_size(rn_type type) { return static_cast<size_t>(rmsnorm::type_size(rmsnorm::as_int(type))); }
-
-rn_view rn_matrix(void* data, rn_type type, int64_t rows, int64_t cols) {
-  const int64_t shape[] = {rows, cols};
-  return rn_tensor(data, type, 2, shape);
-}
-
-rn_view rn_vector(void* data, rn_type type, int64_t cols) { return rn_tensor(data, type, 1, &cols); }
-
-rn_view rn_tensor(void* data, rn_type type, int32_t rank, const int64_t* shape) {
-  rn_view view = {};
-  view.data = data;
-  view.type = type;
-  view.rank = rank;
-  if (rank < 1 || rank > RN_MAX_RANK) return view;
-  int64_t stride = 1;
-  for (int32_t axis = rank - 1; axis >= 0; --axis) {
-    view.shape[axis] = shape[axis];
-    view.strides[axis] = stride;
-    // Too large for any tensor: the operations refuse the shape or this stride, whichever they look at first.
-    if (__builtin_mul_overflow(stride, std::max<int64_t>(shape[axis], 1), &stride)) stride = INT64_MAX;
-  }
-  return view;
-}
 
 rn_rms_norm_options rn_rms_norm_defaults(void) { return {1e-6, 0, RN_EPSILON_INSIDE, RN_ROUND_ONCE, 0}; }
 

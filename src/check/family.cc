@@ -1,0 +1,14 @@
+#include "check/family.h"
+
+namespace rmsnorm::check {
+
+std::vector<const Operation*> family() {
+  return {
+      &rms_norm_backward_operation(),
+      &layer_norm_backward_operation(),
+      &add_rms_norm_backward_operation(),
+      &add_layer_norm_backward_operation(),
+  };
+}
+
+}  // namespace rmsnorm::check

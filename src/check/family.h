@@ -1,0 +1,20 @@
+// The operations, one function per file. A new one gets a line here and a line in family.cc.
+#ifndef RMSNORM_CHECK_FAMILY_H_
+#define RMSNORM_CHECK_FAMILY_H_
+
+#include <vector>
+
+#include "check/operation.h"
+
+namespace rmsnorm::check {
+
+std::vector<const Operation*> family();
+
+const Operation& rms_norm_backward_operation();
+const Operation& layer_norm_backward_operation();
+const Operation& add_rms_norm_backward_operation();
+const Operation& add_layer_norm_backward_operation();
+
+}  // namespace rmsnorm::check
+
+#endif  // RMSNORM_CHECK_FAMILY_H_

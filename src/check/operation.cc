@@ -1,0 +1,204 @@
+#include "check/operation.h"
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+#include "check/family.h"
+#include "reference/hash.h"
+
+namespace rmsnorm::check {
+
+namespace {
+
+std::int64_t rows_of(const Shape& shape) {
+  std::int64_t rows = 1;
+  for (std::size_t k = 0; k + 1 < shape.size(); ++k) rows *= shape[k];
+  return rows;
+}
+
+std::string shortest(double value) {
+  char text[40];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+std::string flag_name(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin() + 2, flag.end(), '_', '-');
+  return flag;
+}
+
+}  // namespace
+
+rn_type Request::type_of(std::string_view name, rn_type otherwise) const {
+  const auto found = types.find(name);
+  return found == types.end() ? otherwise : found->second;
+}
+
+bool Request::has(std::string_view name, bool otherwise) const {
+  const auto found = present.find(name);
+  return found == present.end() ? otherwise : found->second;
+}
+
+rn_view Tensor::view() const {
+  rn_view v = rn_tensor(matrix.row(0), slot.type, static_cast<std::int32_t>(slot.shape.size()), slot.shape.data());
+  std::int64_t stride = matrix.stride();
+  for (std::int32_t axis = v.rank - 2; axis >= 0; --axis) {
+    v.strides[axis] = stride;
+    stride *= std::max<std::int64_t>(v.shape[axis], 1);
+  }
+  return v;
+}
+
+bool Tensors::has(std::string_view name) const {
+  const auto alias = aliases.find(name);
+  const std::string_view wanted = alias == aliases.end() ? name : alias->second;
+  return std::any_of(all.begin(), all.end(), [&](const Tensor& t) { return t.slot.name == wanted; });
+}
+
+const Tensor& Tensors::operator[](std::string_view name) const {
+  const auto alias = aliases.find(name);
+  const std::string_view wanted = alias == aliases.end() ? name : alias->second;
+  for (const Tensor& tensor : all) {
+    if (tensor.slot.name == wanted) return tensor;
+  }
+  throw std::out_of_range("no operand " + std::string(name));
+}
+
+const rn_view* Tensors::view(std::string_view name) const {
+  if (!has(name)) return nullptr;
+  const Tensor& tensor = (*this)[name];
+  rn_view& view = views_[std::string(name)] = tensor.view();
+  if (const auto moved = elsewhere.find(tensor.slot.name); moved != elsewhere.end()) view.data = moved->second;
+  return &view;
+}
+
+std::vector<double> Tensors::row(std::string_view name, std::int64_t r) const {
+  if (!has(name)) return {};
+  const Tensor& tensor = (*this)[name];
+  const bool input = tensor.slot.role == Role::kInput && aliases.find(name) == aliases.end();
+  const Matrix& matrix = input ? tensor.before : tensor.matrix;
+  std::vector<double> values(static_cast<std::size_t>(matrix.cols()));
+  matrix.read_row(r, values.data());
+  return values;
+}
+
+void Finding::add(double error_here, double limit, bool nearest, std::string_view name, std::int64_t row,
+                  std::int64_t col, double found, double expected) {
+  ++elements;
+  exact += nearest;
+  sum += error_here;
+  budget = std::max(budget, limit);
+  worst = std::max(worst, error_here);
+  if (error_here <= limit || !error.empty()) return;
+  error = std::string(name) + "[" + std::to_string(row) + "][" + std::to_string(col) + "] is " + shortest(found) +
+          " instead of " + shortest(expected) + ": " + shortest(error_here) + " ulp; it must be at most " +
+          shortest(limit);
+}
+
+std::span<const Operation* const> operations() {
+  static const std::vector<const Operation*> list = family();
+  return list;
+}
+
+const Operation* operation_named(std::string_view name) {
+  for (const Operation* op : operations()) {
+    if (op->name() == name) return op;
+  }
+  return nullptr;
+}
+
+double setting(const Operation& op, const Request& request, std::string_view name) {
+  const auto given = request.settings.find(name);
+  if (given != request.settings.end()) return given->second;
+  for (const Setting& s : op.settings()) {
+    if (s.name == name) return s.value;
+  }
+  throw std::out_of_range("no setting " + std::string(name));
+}
+
+Tensors make_tensors(const Operation& op, const Request& request) {
+  Tensors tensors;
+  std::uint64_t number = 0;
+  for (const Slot& slot : op.slots(request)) {
+    ++number;
+    if (request.in_place && !slot.alias.empty()) {
+      tensors.aliases[std::string(slot.name)] = slot.alias;
+      continue;
+    }
+    Tensor tensor;
+    tensor.slot = slot;
+    const std::int64_t cols = slot.shape.back();
+    const std::int64_t padding = slot.row_padding ? request.padding : 0;
+    tensor.matrix = Matrix(slot.type, rows_of(slot.shape), cols, cols + padding, request.offset);
+    if (slot.role == Role::kInput || slot.holds_values) {
+      tensor.matrix.fill(slot.values, request.seed + number * 0x10001, reference::Stream::kX);
+      tensor.before = tensor.matrix.copy();
+    }
+    tensors.all.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+rn_status call(const Operation& op, const Request& request, const Tensors& tensors, const rn_execution* execution) {
+  if (!request.target.empty()) {
+    const rn_status status = rn_use_target(request.target.c_str());
+    if (status != RN_OK) return status;
+  }
+  return op.call(request, tensors, execution != nullptr ? *execution : rn_execution{request.threads, nullptr, nullptr});
+}
+
+std::string damage(const Request&, const Tensors& tensors) {
+  for (const Tensor& tensor : tensors.all) {
+    const std::string name(tensor.slot.name);
+    if (!tensor.matrix.fences_intact()) return "memory around " + name + " was written";
+    const bool written = std::any_of(tensors.aliases.begin(), tensors.aliases.end(),
+                                     [&](const auto& alias) { return alias.second == name; });
+    if (tensor.slot.role == Role::kInput && !written && tensor.matrix.hash() != tensor.before.hash()) {
+      return name + " was written";
+    }
+  }
+  return "";
+}
+
+std::uint64_t hash_of_outputs(const Tensors& tensors) {
+  std::map<std::string_view, std::uint64_t> hashes;  // by name, so that in place and apart give the same
+  for (const Tensor& tensor : tensors.all) {
+    if (tensor.slot.role == Role::kOutput) hashes[tensor.slot.name] = tensor.matrix.hash();
+  }
+  for (const auto& [output, input] : tensors.aliases) hashes[output] = tensors[input].matrix.hash();
+  std::uint64_t hash = reference::kHashSeed;
+  for (const auto& [name, value] : hashes) hash = reference::hash_word(hash, value);
+  return hash;
+}
+
+std::string command_line(const Operation& op, const Request& r) {
+  std::string line = "rmsnorm check " + std::string(op.name()) + " x=";
+  for (std::size_t k = 0; k < r.shape.size(); ++k) line += (k == 0 ? "" : "x") + std::to_string(r.shape[k]);
+  line += ":" + std::string(rn_type_name(r.x));
+  std::string layout;
+  if (r.padding != 0) layout += ",padding=" + std::to_string(r.padding);
+  if (r.offset != 0) layout += ",offset=" + std::to_string(r.offset);
+  if (r.values != reference::Values::kNormal) layout += ",values=" + std::string(reference::name_of(r.values));
+  if (r.seed != 1) layout += ",seed=" + std::to_string(r.seed);
+  if (!layout.empty()) line += "@" + layout.substr(1);
+  for (const auto& [name, type] : r.types) {
+    if (r.has(name, true)) line += " " + name + "=" + rn_type_name(type);
+  }
+  for (const auto& [name, present] : r.present) {
+    if (!present) line += " " + name + "=absent";
+    if (present && r.types.find(name) == r.types.end()) line += " " + name + "=present";
+  }
+  for (const Setting& s : op.settings()) {
+    const double value = setting(op, r, s.name);
+    if (value == s.value) continue;
+    line += " " + flag_name(s.name) + " " +
+            (s.choices.empty() ? shortest(value) : std::string(s.choices[static_cast<std::size_t>(value)]));
+  }
+  if (!r.target.empty()) line += " --target " + r.target;
+  if (r.threads != 1) line += " --threads " + std::to_string(r.threads);
+  if (r.in_place) line += " --in-place";
+  return line;
+}
+
+}  // namespace rmsnorm::check

@@ -1,0 +1,38 @@
+// A checked call of a backward norm. Plain data without functions, like call.h.
+#ifndef RMSNORM_CORE_BACKWARD_CALL_H_
+#define RMSNORM_CORE_BACKWARD_CALL_H_
+
+#include "core/call.h"
+
+namespace rmsnorm {
+
+// Rows are summed into dweight and dbias in blocks: each block into f64 sums of its own, then the blocks in order. The
+// blocks follow from the number of rows alone, so that threads change no bit.
+inline constexpr int64_t kMostBlocks = 64;
+inline constexpr int64_t kLeastBlockRows = 8;
+
+inline constexpr int64_t rows_per_block(int64_t rows) {
+  const int64_t share = (rows + kMostBlocks - 1) / kMostBlocks;
+  return share < kLeastBlockRows ? kLeastBlockRows : share;
+}
+inline constexpr int64_t block_count(int64_t rows) {
+  const int64_t per_block = rows_per_block(rows);
+  return (rows + per_block - 1) / per_block;
+}
+
+struct BackwardCall : RowShape {
+  Norm norm;
+  bool epsilon_outside;
+  bool accumulate;  // dweight and dbias are added to
+  bool stream;
+  int64_t partial;
+  double epsilon, weight_offset;
+  Operand dx, dresidual;  // the same numbers, in types of their own
+  Operand dweight, dbias;
+  Operand dy, x, d_residual_out, weight, inv;
+  double* sums;  // [blocks][2][cols], dweight's and dbias's; unused where neither is wanted
+};
+
+}  // namespace rmsnorm
+
+#endif  // RMSNORM_CORE_BACKWARD_CALL_H_

@@ -1,0 +1,303 @@
+// Backward of RMSNorm and LayerNorm, all arithmetic in f64: squares of f32 cannot overflow, every result is rounded
+// once, and from memory f64 costs nothing.
+//   RMSNorm    dx = inv g - c x,  c = inv^3 sum(g x) / k  (epsilon outside the root: inv^2 sum(g x) / (k r))
+//   LayerNorm  dx = inv (g - mean(g) - h mean(g h)),  h = (x - mean) inv
+// with g = dy (weight + offset);  dweight += dy xhat,  dbias += dy.
+#ifndef RMSNORM_CPU_BACKWARD_INL_H_
+#define RMSNORM_CPU_BACKWARD_INL_H_
+
+#include "core/backward_call.h"
+#include "cpu/layer_norm-inl.h"
+#include "cpu/moments-inl.h"
+#include "cpu/stage-inl.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+// Sums over a row.
+struct GradientSums {
+  double x = 0, xx = 0, g = 0, gx = 0;
+};
+
+// What the second pass needs to know about its row. Of an RMSNorm row mean, correction and mean_g are unused.
+struct GradientScale {
+  double inv;
+  double c;  // RMSNorm: as above; LayerNorm: inv mean(g h)
+  double mean, correction, mean_g;
+};
+
+template <bool kLayer, bool kSquares>
+[[gnu::noinline]] void add_gradient_sums(GradientSums* total, const float* x, const float* dy, const float* w,
+                                         int64_t n) {
+  constexpr int kHalf = kLanes / 2;
+  constexpr int kRegisters = kWideLanes / kHalf;
+  D sx[kRegisters], sxx[kRegisters], sg[kRegisters], sgx[kRegisters];
+  for (int r = 0; r < kRegisters; ++r) sx[r] = sxx[r] = sg[r] = sgx[r] = splat(0.0);
+  const int64_t end = whole_blocks(n);
+  for (int64_t i = 0; i < end; i += kWideLanes) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters; ++r) {
+      const int64_t at = i + r * kHalf;
+      const D v = load_wide(x + at);
+      const D g = mul(load_wide(dy + at), load_wide(w + at));
+      if constexpr (kSquares) sxx[r] = add_exact_product(v, v, sxx[r]);
+      sgx[r] = add(sgx[r], mul(g, v));
+      if constexpr (kLayer) {
+        sx[r] = add(sx[r], v);
+        sg[r] = add(sg[r], g);
+      }
+    }
+  }
+  if constexpr (kSquares) total->xx += fold(sxx);
+  total->gx += fold(sgx);
+  if constexpr (kLayer) {
+    total->x += fold(sx);
+    total->g += fold(sg);
+  }
+}
+
+// Where a stretch of the second pass reads and writes. `x2` is x, or zeros where the mean square does not count it.
+struct GradientStretch {
+  const float *x, *x2, *dy, *w, *added;  // added: d_residual_out, or null
+  float* dx;
+  double *dweight, *dbias;       // sums of this block
+  const char *next_x, *next_dy;  // what to fetch meanwhile
+};
+
+template <bool kLayer, bool kWeight, bool kBias>
+[[gnu::noinline]] void apply_gradient(const GradientStretch& s, const GradientScale& scale, int x_bytes, int dy_bytes,
+                                      int64_t n) {
+  constexpr int kHalf = kLanes / 2;
+  const GradientStretch at = s;  // in registers: stores of floats could change what s points to
+  const D inv = splat(scale.inv), c = splat(scale.c);
+  const D mean = splat(scale.mean), correction = splat(scale.correction), mean_g = splat(scale.mean_g);
+  const auto gradient = [&](int64_t i) __attribute__((always_inline)) {
+    const D dy = load_wide(at.dy + i);
+    const D g = mul(dy, load_wide(at.w + i));
+    const D x = load_wide(at.x + i);
+    D result, xhat;
+    if constexpr (kLayer) {
+      xhat = mul(sub(sub(x, mean), correction), inv);
+      result = sub(mul(inv, sub(g, mean_g)), mul(xhat, c));
+    } else {
+      xhat = mul(x, inv);
+      result = sub(mul(inv, g), mul(load_wide(at.x2 + i), c));
+    }
+    if constexpr (kWeight) store(at.dweight + i, add(load(at.dweight + i), mul(dy, xhat)));
+    if constexpr (kBias) store(at.dbias + i, add(load(at.dbias + i), dy));
+    return at.added != nullptr ? add(load_wide(at.added + i), result) : result;
+  };
+  for (int64_t i = 0; i < n; i += kLanes) {
+    prefetch(at.next_x + i * x_bytes);
+    prefetch(at.next_dy + i * dy_bytes);
+    const D low = gradient(i);
+    store(at.dx + i, narrow(low, gradient(i + kHalf)));
+  }
+}
+
+template <bool kLayer>
+inline GradientScale gradient_scale(const BackwardCall& call, const GradientSums& sums, const char* saved,
+                                    const MeanAndVariance& moments) {
+  const double k = static_cast<double>(call.partial);
+  const double d = static_cast<double>(call.cols);
+  GradientScale scale = {0, 0, 0, 0, 0};
+  if constexpr (kLayer) {
+    scale.inv = 1 / __builtin_sqrt(moments.variance + call.epsilon);
+    // An infinity in the row makes it NaN, as in the forward pass.
+    scale.mean = moments.mean - moments.mean == 0 ? moments.mean : moments.mean - moments.mean;
+    scale.correction = moments.correction;
+    scale.mean_g = sums.g / d;
+  } else {
+    const double mean_square = sums.xx / k;
+    const double root = __builtin_sqrt(mean_square);
+    scale.inv = call.epsilon_outside ? 1 / (root + call.epsilon) : 1 / __builtin_sqrt(mean_square + call.epsilon);
+    if (saved != nullptr) scale.inv = static_cast<double>(*reinterpret_cast<const float*>(saved));
+    scale.c = scale.inv * scale.inv * (sums.gx / k);
+    if (!call.epsilon_outside) {
+      scale.c *= scale.inv;
+    } else {
+      scale.c = root == 0 ? 0 : scale.c / root;
+    }
+    return scale;
+  }
+  if (saved != nullptr) scale.inv = static_cast<double>(*reinterpret_cast<const float*>(saved));
+  scale.c = scale.inv * (scale.inv * ((sums.gx - moments.mean * sums.g) - moments.correction * sums.g) / d);
+  return scale;
+}
+
+// Rows of one block.
+template <bool kLayer>
+class GradientBlock {
+ public:
+  GradientBlock(const BackwardCall& call, int64_t block)
+      : call_(call),
+        partial_(call.partial < call.cols),
+        weight_(call.weight.type, static_cast<float>(call.weight_offset)) {
+    if (call.dweight.base != nullptr) dweight_ = call.sums + 2 * block * call.cols;
+    if (call.dbias.base != nullptr) dbias_ = call.sums + (2 * block + 1) * call.cols;
+    clear(dweight_);
+    clear(dbias_);
+    if (partial_) {
+      for (float& zero : zeros_.at) zero = 0;
+    }
+  }
+
+  void run(int64_t begin, int64_t end) {
+    const Operand* const operands[] = {&call_.dx, &call_.dresidual,      &call_.dy,
+                                       &call_.x,  &call_.d_residual_out, &call_.inv};
+    Walk<6> walk(call_, operands, begin);
+    for (int64_t r = begin; r < end; ++r) {
+      const Row row = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]};
+      if (r + 1 < end) walk.advance();
+      one(row, {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]});
+    }
+    if (call_.stream) fence();
+  }
+
+ private:
+  struct Row {
+    char *dx, *dresidual, *dy, *x, *d_residual_out, *inv;
+  };
+
+  void clear(double* sums) const {
+    for (int64_t i = 0; sums != nullptr && i < call_.cols; ++i) sums[i] = 0;
+  }
+  static int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
+  int64_t stop(int64_t i) const { return call_.cols - i < kStage ? call_.cols - i : kStage; }
+  const float* x_at(const Row& row, int64_t i, int64_t n) {
+    return stage(x_, row.x + i * bytes(call_.x.type), call_.x.type, n, partial_);
+  }
+  const float* dy_at(const Row& row, int64_t i, int64_t n) {
+    return stage(dy_, row.dy + i * bytes(call_.dy.type), call_.dy.type, n, partial_);
+  }
+  const float* w_at(int64_t i, int64_t n) { return weight_.at(call_.weight.base, call_.cols, i, n); }
+
+  void one(const Row& row, const Row& next) {
+    const bool squares = kLayer || row.inv == nullptr || call_.epsilon_outside;
+    GradientSums sums;
+    const float *x = nullptr, *dy = nullptr;
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      x = x_at(row, i, n);
+      dy = dy_at(row, i, n);
+      if (squares && !partial_) {
+        add_gradient_sums<kLayer, true>(&sums, x, dy, w_at(i, n), n);
+      } else {
+        add_gradient_sums<kLayer, false>(&sums, x, dy, w_at(i, n), n);
+      }
+      if (squares && partial_ && i < call_.partial) {
+        const int64_t counted = call_.partial - i < n ? call_.partial - i : n;
+        sums.xx += chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x}, 0, counted).square;
+      }
+    }
+    const GradientScale scale = gradient_scale<kLayer>(call_, sums, row.inv, layer_moments(row, sums));
+
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      if (call_.cols > kStage) {
+        x = x_at(row, i, n);
+        dy = dy_at(row, i, n);
+      }
+      GradientStretch s;
+      s.x = x;
+      s.x2 = x;
+      s.dy = dy;
+      s.w = w_at(i, n);
+      s.added = row.d_residual_out == nullptr ? nullptr
+                                              : stage(added_, row.d_residual_out + i * bytes(call_.d_residual_out.type),
+                                                      call_.d_residual_out.type, n);
+      s.dx = dx_.at;
+      s.dweight = dweight_ == nullptr ? nullptr : dweight_ + i;
+      s.dbias = dbias_ == nullptr ? nullptr : dbias_ + i;
+      s.next_x = next.x + i * bytes(call_.x.type);
+      s.next_dy = next.dy + i * bytes(call_.dy.type);
+      if (partial_) {
+        apply_partial(s, scale, i, n);
+      } else {
+        apply(s, scale, n);
+      }
+      if (row.dx != nullptr) unstage(row.dx + i * bytes(call_.dx.type), call_.dx.type, dx_.at, n, call_.stream);
+      if (row.dresidual != nullptr) {
+        unstage(row.dresidual + i * bytes(call_.dresidual.type), call_.dresidual.type, dx_.at, n, call_.stream);
+      }
+    }
+  }
+
+  MeanAndVariance layer_moments(const Row& row, const GradientSums& sums) {
+    if constexpr (!kLayer) {
+      return {0, 0, 0};
+    } else {
+      return mean_and_variance(call_, {sums.x, sums.xx}, [&](SumMode, double centre) {
+        Moments total = {0, 0};
+        for (int64_t i = 0; i < call_.cols; i += kStage) {
+          const int64_t n = stop(i);
+          const Moments part = centred_chunk(StagedSource{x_at(row, i, n)}, 0, n, centre);
+          total.sum += part.sum;
+          total.square += part.square;
+        }
+        return total;
+      });
+    }
+  }
+
+  // Columns that the mean square does not count have no second term, whatever they and c are.
+  void apply_partial(GradientStretch s, GradientScale scale, int64_t i, int64_t n) {
+    const int64_t counted = call_.partial <= i ? 0 : call_.partial - i < n ? call_.partial - i : n;
+    apply(s, scale, counted);
+    s = shifted(s, counted);
+    s.x2 = zeros_.at;
+    scale.c = 0;
+    apply(s, scale, n - counted);
+  }
+
+  static GradientStretch shifted(GradientStretch s, int64_t by) {
+    s.x += by;
+    s.x2 += by;
+    s.dy += by;
+    s.w += by;
+    if (s.added != nullptr) s.added += by;
+    s.dx += by;
+    if (s.dweight != nullptr) s.dweight += by;
+    if (s.dbias != nullptr) s.dbias += by;
+    return s;
+  }
+
+  // Sums have no room behind the row: the last columns, less than a block, go through buffers.
+  void apply(const GradientStretch& s, const GradientScale& scale, int64_t n) {
+    const int64_t whole = n / kLanes * kLanes;
+    apply_whole(s, scale, whole);
+    if (whole == n) return;
+    alignas(64) double dweight[kLanes] = {}, dbias[kLanes] = {};
+    const size_t rest = static_cast<size_t>(n - whole) * sizeof(double);
+    if (s.dweight != nullptr) memcpy(dweight, s.dweight + whole, rest);
+    if (s.dbias != nullptr) memcpy(dbias, s.dbias + whole, rest);
+    GradientStretch tail = shifted(s, whole);
+    if (s.dweight != nullptr) tail.dweight = dweight;
+    if (s.dbias != nullptr) tail.dbias = dbias;
+    apply_whole(tail, scale, kLanes);
+    if (s.dweight != nullptr) memcpy(s.dweight + whole, dweight, rest);
+    if (s.dbias != nullptr) memcpy(s.dbias + whole, dbias, rest);
+  }
+
+  void apply_whole(const GradientStretch& s, const GradientScale& scale, int64_t n) {
+    const int x_bytes = static_cast<int>(bytes(call_.x.type)), dy_bytes = static_cast<int>(bytes(call_.dy.type));
+    if (s.dweight != nullptr && s.dbias != nullptr) {
+      apply_gradient<kLayer, true, true>(s, scale, x_bytes, dy_bytes, n);
+    } else if (s.dweight != nullptr) {
+      apply_gradient<kLayer, true, false>(s, scale, x_bytes, dy_bytes, n);
+    } else if (s.dbias != nullptr) {
+      apply_gradient<kLayer, false, true>(s, scale, x_bytes, dy_bytes, n);
+    } else {
+      apply_gradient<kLayer, false, false>(s, scale, x_bytes, dy_bytes, n);
+    }
+  }
+
+  const BackwardCall& call_;
+  bool partial_;
+  StagedParameter weight_;
+  double *dweight_ = nullptr, *dbias_ = nullptr;
+  Stage x_, dy_, added_, zeros_, dx_;
+};
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_BACKWARD_INL_H_

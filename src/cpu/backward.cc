@@ -1,0 +1,109 @@
+#include "cpu/backward.h"
+
+#include <algorithm>
+
+#include "core/float16.h"
+#include "cpu/fp_environment.h"
+#include "cpu/rows.h"
+#include "cpu/target.h"
+#include "cpu/threads.h"
+
+namespace rmsnorm {
+
+namespace {
+
+void f64_block(const BackwardCall& call, int64_t block) {
+  const int64_t begin = block * rows_per_block(call.rows);
+  const int64_t end = std::min(begin + rows_per_block(call.rows), call.rows);
+  double* dweight = call.dweight.base == nullptr ? nullptr : call.sums + 2 * block * call.cols;
+  double* dbias = call.dbias.base == nullptr ? nullptr : call.sums + (2 * block + 1) * call.cols;
+  for (double* sums : {dweight, dbias}) {
+    if (sums != nullptr) std::fill_n(sums, call.cols, 0.0);
+  }
+  f64_backward_rows(call, begin, end, dweight, dbias);
+}
+
+double load(const Operand& operand, int64_t i) {
+  switch (operand.type) {
+    case RN_F16:
+      return static_cast<double>(f16_to_f32(reinterpret_cast<const uint16_t*>(operand.base)[i]));
+    case RN_BF16:
+      return static_cast<double>(bf16_to_f32(reinterpret_cast<const uint16_t*>(operand.base)[i]));
+    case RN_F64:
+      return reinterpret_cast<const double*>(operand.base)[i];
+    default:
+      return static_cast<double>(reinterpret_cast<const float*>(operand.base)[i]);
+  }
+}
+
+void store(const Operand& operand, int64_t i, double value) {
+  switch (operand.type) {
+    case RN_F16:
+      reinterpret_cast<uint16_t*>(operand.base)[i] = f32_to_f16(static_cast<float>(value));
+      return;
+    case RN_BF16:
+      reinterpret_cast<uint16_t*>(operand.base)[i] = f32_to_bf16(static_cast<float>(value));
+      return;
+    case RN_F64:
+      reinterpret_cast<double*>(operand.base)[i] = value;
+      return;
+    default:
+      reinterpret_cast<float*>(operand.base)[i] = static_cast<float>(value);
+  }
+}
+
+// The sums of all blocks, columns begin .. end-1, in the order of the blocks.
+void add_blocks(const BackwardCall& call, const Operand& gradient, int64_t which, int64_t begin, int64_t end) {
+  constexpr int64_t kTogether = 64;  // columns: a line of each block is read once
+  for (int64_t i = begin; i < end; i += kTogether) {
+    const int64_t n = std::min(kTogether, end - i);
+    double totals[kTogether] = {};
+    for (int64_t block = 0; block < block_count(call.rows); ++block) {
+      const double* sums = call.sums + (2 * block + which) * call.cols + i;
+      for (int64_t k = 0; k < n; ++k) totals[k] += sums[k];
+    }
+    for (int64_t k = 0; k < n; ++k) {
+      store(gradient, i + k, call.accumulate ? load(gradient, i + k) + totals[k] : totals[k]);
+    }
+  }
+}
+
+struct Tasks {
+  const BackwardCall& call;
+  const Target& target;
+
+  static void block(void* data, int64_t block) {
+    const auto& self = *static_cast<const Tasks*>(data);
+    (self.call.x.type == RN_F64 ? f64_block : self.target.backward_block)(self.call, block);
+  }
+  static void columns(const void* data, int64_t begin, int64_t end) {
+    const auto& call = static_cast<const Tasks*>(data)->call;
+    if (call.dweight.base != nullptr) add_blocks(call, call.dweight, 0, begin, end);
+    if (call.dbias.base != nullptr) add_blocks(call, call.dbias, 1, begin, end);
+  }
+};
+
+}  // namespace
+
+rn_status run_backward(BackwardCall call, const rn_execution& execution) {
+  if (call.rows == 0 && call.accumulate) return RN_OK;
+  const Target* target = active_target();
+  if (target == nullptr) return RN_UNAVAILABLE;
+  const FloatingPointGuard guard;
+  const int64_t bytes = total_bytes(
+      call.rows, row_bytes({&call.x, &call.dy, &call.d_residual_out, &call.dx, &call.dresidual}, call.cols));
+  call.stream = writes_around_caches(bytes);
+  Tasks tasks = {call, *target};
+  const int64_t blocks = block_count(call.rows);
+  const int64_t pieces = pieces_for(execution, bytes);
+  if (pieces == 1) {
+    for (int64_t block = 0; block < blocks; ++block) Tasks::block(&tasks, block);
+    Tasks::columns(&tasks, 0, call.cols);  // without rows: zeros
+  } else {
+    run_tasks(execution, blocks, Tasks::block, &tasks);
+    run_row_ranges(execution, call.cols, std::min<int64_t>(pieces, call.cols), Tasks::columns, &tasks);
+  }
+  return RN_OK;
+}
+
+}  // namespace rmsnorm

@@ -1,0 +1,105 @@
+// Backward of f64 rows: portable and compensated, scaled as the forward rows in f64.cc are.
+#include "cpu/backward.h"
+#include "cpu/f64.h"
+
+namespace rmsnorm {
+
+namespace {
+
+class F64Gradient {
+ public:
+  F64Gradient(const BackwardCall& call, int64_t row)
+      : call_(call),
+        layer_(call.norm == Norm::kLayer),
+        x_(row_address(call, call.x, row)),
+        dy_(row_address(call, call.dy, row)),
+        added_(row_address(call, call.d_residual_out, row)),
+        saved_(row_address(call, call.inv, row)),
+        dx_(row_address(call, call.dx, row)),
+        dresidual_(row_address(call, call.dresidual, row)) {}
+
+  void run(double* dweight, double* dbias) {
+    find_scale();
+    CompensatedSum g_sum, gc_sum;
+    for (int64_t i = 0; i < call_.cols; ++i) {
+      const double product = g(i);
+      const double rest = call_.weight.base == nullptr || !std::isfinite(product)
+                              ? 0
+                              : std::fma(read(dy_, call_.dy.type, i), factor(i), -product);
+      if (layer_) g_sum.add(product);
+      gc_sum.add_product(product, centred(i));
+      gc_sum.add(rest * centred(i));
+    }
+    const double mean_g = g_sum.total() / static_cast<double>(call_.cols);
+    const double slope = gc_sum.total() / static_cast<double>(layer_ ? call_.cols : call_.partial) * slope_;
+    for (int64_t i = 0; i < call_.cols; ++i) {
+      const double dy = read(dy_, call_.dy.type, i);
+      const double h = centred(i) * inv_;
+      // The scale comes last: rows of 1e-315 have gradients beyond the range, whose terms must not meet as infinities.
+      double result = layer_ ? g(i) - mean_g : g(i);
+      if (i < call_.partial) result -= centred(i) * slope;
+      result = saved_ != nullptr ? result * read(saved_, RN_F64, 0) : result * inv_ * scale_;
+      if (added_ != nullptr) result = read(added_, call_.d_residual_out.type, i) + result;
+      if (dweight != nullptr) dweight[i] += dy * h;
+      if (dbias != nullptr) dbias[i] += dy;
+      if (dx_ != nullptr) write(dx_, call_.dx.type, i, result);
+      if (dresidual_ != nullptr) write(dresidual_, call_.dresidual.type, i, result);
+    }
+  }
+
+ private:
+  double factor(int64_t i) const {
+    const double w = read(call_.weight.base, call_.weight.type, i);
+    return call_.weight_offset != 0 ? w + call_.weight_offset : w;
+  }
+  double g(int64_t i) const {
+    const double dy = read(dy_, call_.dy.type, i);
+    return call_.weight.base == nullptr ? dy : dy * factor(i);
+  }
+  double centred(int64_t i) const { return (read(x_, RN_F64, i) * scale_ - mean_) - correction_; }
+
+  // inv_ is that of the scaled row. slope_ times mean(g x) is what the gradient takes away, but for a factor inv_:
+  // inv_^2, formed without the two roundings of inv_ where that can be; with epsilon outside the root inv_ / r.
+  void find_scale() {
+    const int64_t counted = layer_ ? call_.cols : call_.partial;
+    const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
+    double peak = root;
+    for (int64_t i = 0; i < counted; ++i) {
+      const double magnitude = std::fabs(read(x_, RN_F64, i));
+      if (magnitude < HUGE_VAL || (magnitude == HUGE_VAL && !layer_)) peak = std::max(peak, magnitude);
+    }
+    scale_ = scale_for(peak);
+    if (layer_) {
+      CompensatedSum sum, rest;
+      for (int64_t i = 0; i < counted; ++i) sum.add(read(x_, RN_F64, i) * scale_);
+      mean_ = sum.total() / static_cast<double>(counted);
+      for (int64_t i = 0; i < counted; ++i) rest.add(read(x_, RN_F64, i) * scale_ - mean_);
+      correction_ = std::isfinite(mean_) ? rest.total() / static_cast<double>(counted) : 0;
+    }
+    CompensatedSum squares;
+    for (int64_t i = 0; i < counted; ++i) squares.add(centred(i) * centred(i));
+    const double mean_square = squares.total() / static_cast<double>(counted);
+    const double rms = std::sqrt(mean_square);
+    inv_ = inverse(rms, root, scale_, call_.epsilon_outside);
+    slope_ = 1 / (mean_square + call_.epsilon * scale_ * scale_);
+    if (saved_ != nullptr) {
+      inv_ = read(saved_, RN_F64, 0) / scale_;
+      slope_ = inv_ * inv_;
+    }
+    if (call_.epsilon_outside) slope_ = rms == 0 ? 0 : inv_ / rms;
+  }
+
+  const BackwardCall& call_;
+  bool layer_;
+  const char *x_, *dy_, *added_, *saved_;
+  char *dx_, *dresidual_;
+  double scale_ = 1, mean_ = 0, correction_ = 0, inv_ = 0, slope_ = 0;
+};
+
+}  // namespace
+
+void f64_backward_rows(const BackwardCall& call, int64_t begin, int64_t end, double* dweight, double* dbias) {
+  for (int64_t row = begin; row < end; ++row) F64Gradient(call, row).run(dweight, dbias);
+}
+
+}  // namespace rmsnorm

@@ -1,0 +1,69 @@
+#include "cpu/rows.h"
+
+#include <algorithm>
+
+#include "cpu/threads.h"
+#include "cpu/thresholds.h"
+
+namespace rmsnorm {
+
+namespace {
+
+int64_t stream_bytes() {
+#if defined(__x86_64__)
+  static const int64_t limit = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_is("amd") ? kStreamBytesZen : kStreamBytes;
+  }();
+  return limit;
+#else
+  return kStreamBytes;
+#endif
+}
+
+struct RangeTasks {
+  RowRange range;
+  const void* data;
+  int64_t rows, pieces;
+
+  static void run(void* tasks, int64_t piece) {
+    const auto& self = *static_cast<const RangeTasks*>(tasks);
+    // Without overflow: rows reach 2^40, pieces 2^31.
+    const int64_t share = self.rows / self.pieces;
+    const int64_t extra = self.rows % self.pieces;
+    const int64_t begin = piece * share + std::min(piece, extra);
+    self.range(self.data, begin, begin + share + (piece < extra ? 1 : 0));
+  }
+};
+
+}  // namespace
+
+int64_t row_bytes(std::initializer_list<const Operand*> operands, int64_t cols) {
+  int64_t bytes = 0;
+  for (const Operand* operand : operands) {
+    if (operand->base != nullptr) bytes += cols * static_cast<int64_t>(rn_type_size(operand->type));
+  }
+  return bytes;
+}
+
+int64_t total_bytes(int64_t rows, int64_t bytes_per_row) {
+  return bytes_per_row > INT64_MAX / std::max<int64_t>(rows, 1) ? INT64_MAX : bytes_per_row * rows;
+}
+
+bool writes_around_caches(int64_t bytes) { return bytes > stream_bytes(); }
+
+int64_t pieces_for(const rn_execution& execution, int64_t bytes) {
+  const int64_t wanted = std::max<int64_t>(1, bytes / kBytesPerThread);
+  return wanted == 1 ? 1 : std::min<int64_t>(wanted, thread_limit(execution));
+}
+
+void run_row_ranges(const rn_execution& execution, int64_t rows, int64_t pieces, RowRange range, const void* data) {
+  RangeTasks tasks = {range, data, rows, std::min(pieces, rows)};
+  if (tasks.pieces <= 1) {
+    range(data, 0, rows);
+  } else {
+    run_tasks(execution, tasks.pieces, RangeTasks::run, &tasks);
+  }
+}
+
+}  // namespace rmsnorm

@@ -8,9 +8,11 @@
 
 #include "tools/arguments.h"
 #include "tools/bench/measure.h"
+#include "tools/bench/operation_workload.h"
 #include "tools/bench/workload.h"
 #include "tools/commands.h"
 #include "tools/error.h"
+#include "tools/operation_request.h"
 #include "tools/progress.h"
 #include "tools/table.h"
 
@@ -48,7 +50,7 @@ constexpr MeasureOptions kQuick{5, std::chrono::microseconds{2000}};
 
 struct BenchArguments {
   std::string op, cache = "auto", layout, weight_type, out_type, target;
-  std::vector<std::string> shapes, types;
+  std::vector<std::string> shapes, types, settings;
   std::vector<std::int32_t> threads{1};
   int repeats = 0;
   bool quick = false;
@@ -95,11 +97,11 @@ std::vector<ShapeEntry> chosen_shapes(const BenchArguments& a) {
   return shapes;
 }
 
-std::vector<Cache> chosen_caches(const std::string& name, const Workload& w) {
+std::vector<Cache> chosen_caches(const std::string& name, std::int64_t bytes) {
   if (name == "warm") return {Cache::kWarm};
   if (name == "cold") return {Cache::kCold};
   if (name == "both") return {Cache::kWarm, Cache::kCold};
-  if (name == "auto") return {w.bytes() > kWarmBytes ? Cache::kCold : Cache::kWarm};
+  if (name == "auto") return {bytes > kWarmBytes ? Cache::kCold : Cache::kWarm};
   fail(ExitCode::kUsage, "--cache is {}; it must be auto, warm, cold or both", in_quotes(name));
 }
 
@@ -124,7 +126,7 @@ std::vector<Workload> workloads(const BenchArguments& a) {
           w.cols = shape.cols;
           w.layout = shape.layout;
           w.threads = threads;
-          for (const Cache cache : chosen_caches(a.cache, w)) {
+          for (const Cache cache : chosen_caches(a.cache, w.bytes())) {
             w.cache = cache;
             list.push_back(w);
           }
@@ -140,81 +142,188 @@ struct Result {
   double gbps = 0, copy_gbps = 0, ratio = 0;
 };
 
-Result run_workload(const Workload& w, WorkloadMemory& memory, const MeasureOptions& options) {
-  memory.prepare(w);
-  const std::vector<Contender> contenders = {
-      [&](const BufferSet& set) { call_workload(w, set, memory.weight(), memory.bias()); },
-      [&](const BufferSet& set) { copy_workload(w, set, false); },
-      [&](const BufferSet& set) { copy_workload(w, set, true); },
-  };
+// The operation, memcpy and a streaming copy, in this order.
+Result compare(const std::vector<Contender>& contenders, std::size_t sets, std::int64_t bytes,
+               std::int64_t copied_bytes, std::int32_t threads, const MeasureOptions& options) {
   std::optional<Pinned> pinned;
-  if (w.threads == 1) pinned.emplace();
-  const std::vector<Timing> timings = measure(contenders, memory.sets(), options);
+  if (threads == 1) pinned.emplace();
+  const std::vector<Timing> timings = measure(contenders, sets, options);
   Result result;
   result.norm = timings[0];
-  result.gbps = static_cast<double>(w.bytes()) / timings[0].ns;
-  result.copy_gbps = static_cast<double>(w.copied_bytes()) / std::min(timings[1].ns, timings[2].ns);
+  result.gbps = static_cast<double>(bytes) / timings[0].ns;
+  result.copy_gbps = static_cast<double>(copied_bytes) / std::min(timings[1].ns, timings[2].ns);
   result.ratio = result.gbps / result.copy_gbps;
   return result;
 }
 
-void print_json(const Workload& w, const Result& r, int repeats) {
-  const bool center = w.op == check::Op::kCenter;
-  const nlohmann::ordered_json json = {
-      {"op", check::name_of(w.op)},
-      {"type", rn_type_name(w.type)},
-      {"weight_type", center ? nlohmann::ordered_json() : nlohmann::ordered_json(rn_type_name(w.weight_type))},
-      {"out_type", rn_type_name(w.out_type)},
-      {"rows", w.rows},
-      {"cols", w.cols},
-      {"layout", name_of(w.layout)},
-      {"threads", w.threads},
-      {"cache", name_of(w.cache)},
-      {"bytes", w.bytes()},
-      {"ns", r.norm.ns},
-      {"cv", r.norm.cv},
-      {"repeats", repeats},
-      {"gbps", r.gbps},
-      {"copy_gbps", r.copy_gbps},
-      {"ratio_to_copy", r.ratio},
-      {"target", rn_target()},
-  };
-  fmt::print("{}\n", json.dump());
-  std::fflush(stdout);
+Result run_workload(const Workload& w, WorkloadMemory& memory, const MeasureOptions& options) {
+  memory.prepare(w);
+  return compare({[&](std::size_t i) { call_workload(w, memory.sets()[i], memory.weight(), memory.bias()); },
+                  [&](std::size_t i) { copy_workload(w, memory.sets()[i], false); },
+                  [&](std::size_t i) { copy_workload(w, memory.sets()[i], true); }},
+                 memory.sets().size(), w.bytes(), w.copied_bytes(), w.threads, options);
+}
+
+Result run_workload(const OperationWorkload& w, OperationMemory& memory, const MeasureOptions& options) {
+  memory.prepare(w);
+  return compare({[&](std::size_t i) { memory.call(w, i); }, [&](std::size_t i) { memory.copy(w, i, false); },
+                  [&](std::size_t i) { memory.copy(w, i, true); }},
+                 memory.sets(), w.bytes(), w.bytes(), w.request.threads, options);
+}
+
+// What a line of output says of its case; null where it does not apply.
+struct Line {
+  std::string op;
+  rn_type type;
+  nlohmann::ordered_json weight_type, out_type;
+  std::int64_t rows, cols;
+  Layout layout;
+  std::int32_t threads;
+  Cache cache;
+  std::int64_t bytes;
+};
+
+Line line_of(const Workload& w) {
+  Line line{std::string(check::name_of(w.op)),
+            w.type,
+            nullptr,
+            rn_type_name(w.out_type),
+            w.rows,
+            w.cols,
+            w.layout,
+            w.threads,
+            w.cache,
+            w.bytes()};
+  if (w.op != check::Op::kCenter) line.weight_type = rn_type_name(w.weight_type);
+  return line;
+}
+
+Line line_of(const OperationWorkload& w, const ShapeEntry& shape) {
+  Line line{std::string(w.op->name()), w.request.x, nullptr,  nullptr, shape.rows, shape.cols, Layout::kDense,
+            w.request.threads,         w.cache,     w.bytes()};
+  for (const check::Slot& slot : slots_of(*w.op, w.request)) {
+    if (slot.name == "weight") line.weight_type = rn_type_name(slot.type);
+    if (slot.role == check::Role::kOutput && line.out_type.is_null()) line.out_type = rn_type_name(slot.type);
+  }
+  return line;
+}
+
+class Printer {
+ public:
+  Printer(bool json, int repeats) : json_(json), repeats_(repeats) {
+    if (!json) table_.print_header();
+  }
+
+  void print(const Line& w, const Result& r) const {
+    if (!json_) {
+      table_.print_row({w.op, rn_type_name(w.type), fmt::format("{}x{}", w.rows, w.cols), name_of(w.layout),
+                        name_of(w.cache), fmt::format("{}", w.threads), fmt::format("{:.2f}", r.norm.ns / 1000),
+                        fmt::format("{:.1f}", 100 * r.norm.cv), fmt::format("{:.1f}", r.gbps),
+                        fmt::format("{:.1f}", r.copy_gbps), fmt::format("{:.2f}", r.ratio)});
+      return;
+    }
+    const nlohmann::ordered_json json = {
+        {"op", w.op},
+        {"type", rn_type_name(w.type)},
+        {"weight_type", w.weight_type},
+        {"out_type", w.out_type},
+        {"rows", w.rows},
+        {"cols", w.cols},
+        {"layout", name_of(w.layout)},
+        {"threads", w.threads},
+        {"cache", name_of(w.cache)},
+        {"bytes", w.bytes},
+        {"ns", r.norm.ns},
+        {"cv", r.norm.cv},
+        {"repeats", repeats_},
+        {"gbps", r.gbps},
+        {"copy_gbps", r.copy_gbps},
+        {"ratio_to_copy", r.ratio},
+        {"target", rn_target()},
+    };
+    fmt::print("{}\n", json.dump());
+    std::fflush(stdout);
+  }
+
+ private:
+  bool json_;
+  int repeats_;
+  Table table_{{{"op", 24, true},
+                {"type", 4, true},
+                {"rows x cols", 13},
+                {"layout", 6, true},
+                {"cache", 5, true},
+                {"threads", 7},
+                {"us", 10},
+                {"cv %", 5},
+                {"GB/s", 7},
+                {"copy GB/s", 9},
+                {"ratio", 5}}};
+};
+
+// Cases of the operations of check/operation.h: OP, or, where none is named, all of them.
+struct OperationCase {
+  OperationWorkload workload;
+  ShapeEntry shape;
+};
+
+std::vector<OperationCase> operation_cases(const BenchArguments& a) {
+  std::vector<OperationCase> list;
+  std::vector<rn_type> types(std::begin(kDefaultTypes), std::end(kDefaultTypes));
+  if (!a.types.empty()) types.clear();
+  for (const std::string& name : a.types) types.push_back(parse_type("--types", name));
+  for (const check::Operation* op : check::operations()) {
+    if (!a.op.empty() && a.op != op->name()) continue;
+    for (const rn_type type : types) {
+      for (const ShapeEntry& shape : chosen_shapes(a)) {
+        if (shape.layout != Layout::kDense) continue;
+        for (const std::int32_t threads : a.threads) {
+          OperationWorkload w{op, {}, Cache::kWarm};
+          w.request.shape = op->shape_for(shape.rows, shape.cols);
+          w.request.x = type;
+          w.request.threads = threads;
+          if (!a.weight_type.empty()) apply_operand(*op, "weight=" + a.weight_type, w.request);
+          for (const std::string& text : a.settings) {
+            const std::size_t equals = std::min(text.find('='), text.size());
+            apply_setting(*op, text.substr(0, equals), text.substr(std::min(equals + 1, text.size())), w.request);
+          }
+          for (const Cache cache : chosen_caches(a.cache, w.bytes())) {
+            w.cache = cache;
+            list.push_back({w, shape});
+          }
+        }
+      }
+    }
+  }
+  return list;
 }
 
 void run_bench(const BenchArguments& a) {
   if (!a.target.empty()) require(rn_use_target(a.target.c_str()));
   MeasureOptions options = a.quick ? kQuick : MeasureOptions{};
   if (a.repeats != 0) options.repeats = a.repeats;
-  const std::vector<Workload> list = workloads(a);
+  const bool described = check::operation_named(a.op) != nullptr;
+  std::vector<Workload> norms;
+  if (!described) norms = workloads(a);
+  std::vector<OperationCase> others;
+  if (described || a.op.empty()) others = operation_cases(a);
 
-  const Table table({{"op", 14, true},
-                     {"type", 4, true},
-                     {"rows x cols", 13},
-                     {"layout", 6, true},
-                     {"cache", 5, true},
-                     {"threads", 7},
-                     {"us", 10},
-                     {"cv %", 5},
-                     {"GB/s", 7},
-                     {"copy GB/s", 9},
-                     {"ratio", 5}});
-  if (!a.json) table.print_header();
-  WorkloadMemory memory;
-  Progress progress("bench", list.size());
-  for (const Workload& w : list) {
-    const Result r = run_workload(w, memory, options);
-    progress.clear();
-    if (a.json) {
-      print_json(w, r, options.repeats);
-    } else {
-      table.print_row({std::string(check::name_of(w.op)), rn_type_name(w.type), fmt::format("{}x{}", w.rows, w.cols),
-                       name_of(w.layout), name_of(w.cache), fmt::format("{}", w.threads),
-                       fmt::format("{:.2f}", r.norm.ns / 1000), fmt::format("{:.1f}", 100 * r.norm.cv),
-                       fmt::format("{:.1f}", r.gbps), fmt::format("{:.1f}", r.copy_gbps),
-                       fmt::format("{:.2f}", r.ratio)});
+  const Printer printer(a.json, options.repeats);
+  Progress progress("bench", norms.size() + others.size());
+  {
+    WorkloadMemory memory;
+    for (const Workload& w : norms) {
+      const Result r = run_workload(w, memory, options);
+      progress.clear();
+      printer.print(line_of(w), r);
+      progress.advance(1);
     }
+  }
+  OperationMemory memory;
+  for (const OperationCase& c : others) {
+    const Result r = run_workload(c.workload, memory, options);
+    progress.clear();
+    printer.print(line_of(c.workload, c.shape), r);
     progress.advance(1);
   }
 }
@@ -223,6 +332,7 @@ constexpr char kExamples[] = R"(
 GB/s counts every operand read and written once. "copy" is the better of memcpy and a copy with streaming stores of the
 same bytes, measured in turns with the operation; ratio is GB/s over copy GB/s. warm: the same buffers again and again;
 cold: buffers in rotation, together larger than the last-level cache (at least 128 MiB). auto is cold above 32 MiB.
+Operations that read more than they write are compared with a copy that moves as many bytes in all.
 Layout qkv: x is Q inside a packed buffer of Q, K and V with 32 heads. Medians; cv is the spread of the repetitions.
 
 Examples:
@@ -237,7 +347,9 @@ void add_bench_command(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Time the operations against copying the same bytes");
   auto a = std::make_shared<BenchArguments>();
   command->footer(kExamples);
-  command->add_option("OP", a->op, op_names() + "; default: the first two and add_rms_norm")->type_name("");
+  command
+      ->add_option("OP", a->op, op_names() + ", " + operation_names() + "; default: all but add_layer_norm and center")
+      ->type_name("");
   command->add_option("--shapes", a->shapes, "ROWSxCOLS,..; default: those of language models")
       ->delimiter(',')
       ->type_name("RxC,..");
@@ -249,6 +361,7 @@ void add_bench_command(CLI::App& app) {
       ->type_name("N,..")
       ->check(CLI::Range(1, 1 << 16));
   command->add_option("--cache", a->cache, "auto (default), warm, cold or both")->type_name("C");
+  command->add_option("--set", a->settings, "settings of OP: NAME=VALUE,..")->delimiter(',')->type_name("N=V,..");
   command->add_option("--layout", a->layout, "dense or qkv; default: both, where the list of shapes has them")
       ->type_name("L");
   command->add_option("--repeats", a->repeats, "repetitions; default: 11, with --quick 5")

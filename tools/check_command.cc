@@ -122,7 +122,9 @@ void add_check_command(CLI::App& app) {
   a->options.add_to(*command);
   a->execution.threads = check::Case{}.threads;
   a->execution.add_to(*command);
-  command->callback([a] {
+  add_check_operations(*command);
+  command->callback([a, command] {
+    if (!command->get_subcommands().empty()) return;
     a->execution.apply();
     a->bits ? run_bits(*a) : run_case(*a);
   });

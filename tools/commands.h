@@ -11,6 +11,10 @@ void add_norm_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 
+// Subcommands of `norm` and `check`, one for each operation of check/operation.h.
+void add_norm_operations(CLI::App& norm);
+void add_check_operations(CLI::App& check);
+
 }  // namespace rmsnorm::tools
 
 #endif  // RMSNORM_TOOLS_COMMANDS_H_

@@ -4,6 +4,7 @@
 #include "tools/error.h"
 #include "tools/formats/location.h"
 #include "tools/norm_operands.h"
+#include "tools/operation_request.h"
 
 namespace rmsnorm::tools {
 
@@ -75,6 +76,8 @@ void check_presence(const NormArguments& a, check::Op op) {
 }
 
 void run_norm(const NormArguments& a) {
+  if (a.op.empty()) fail(ExitCode::kUsage, "OP is missing; it must be one of {}, {}", op_names(), operation_names());
+  if (a.input.empty()) fail(ExitCode::kUsage, "{}: INPUT is missing; it must be given", a.op);
   check::Case options = check::make_case(parse_op(a.op), RN_F32, 1, 1);
   check_presence(a, options.op);
   a.options.apply(options);
@@ -134,8 +137,8 @@ void add_norm_command(CLI::App& app) {
   auto* command = app.add_subcommand("norm", "Apply an operation to a tensor in a file");
   auto a = std::make_shared<NormArguments>();
   command->footer(kExamples);
-  command->add_option("OP", a->op, op_names())->required()->type_name("");
-  command->add_option("INPUT", a->input, "x: FILE.npy or FILE.safetensors:TENSOR")->required()->type_name("");
+  command->add_option("OP", a->op, op_names())->type_name("");
+  command->add_option("INPUT", a->input, "x: FILE.npy or FILE.safetensors:TENSOR")->type_name("");
   command->add_option("-o,--output", a->output, "where the result goes")->type_name("OUT");
   command->add_option("--weight", a->weight, "[d], or a shape that broadcasts against x")->type_name("F");
   command->add_option("--bias", a->bias, "as --weight")->type_name("F");
@@ -149,7 +152,10 @@ void add_norm_command(CLI::App& app) {
   command->add_flag("--in-place", a->in_place, "the result takes the place of INPUT");
   a->options.add_to(*command);
   a->execution.add_to(*command);
-  command->callback([a] { run_norm(*a); });
+  add_norm_operations(*command);
+  command->callback([a, command] {
+    if (command->get_subcommands().empty()) run_norm(*a);
+  });
 }
 
 }  // namespace rmsnorm::tools

@@ -75,19 +75,20 @@ void show_speed() {
       layer.op = check::Op::kLayerNorm;
       memory.prepare(rms);
       std::vector<tools::Contender> contenders = {
-          [&](const BufferSet& set) { call_workload(rms, set, memory.weight(), memory.bias()); },
-          [&](const BufferSet& set) { call_workload(layer, set, memory.weight(), memory.bias()); },
-          [&](const BufferSet& set) { copy_workload(rms, set, false); },
-          [&](const BufferSet& set) { copy_workload(rms, set, true); },
+          [&](std::size_t i) { call_workload(rms, memory.sets()[i], memory.weight(), memory.bias()); },
+          [&](std::size_t i) { call_workload(layer, memory.sets()[i], memory.weight(), memory.bias()); },
+          [&](std::size_t i) { copy_workload(rms, memory.sets()[i], false); },
+          [&](std::size_t i) { copy_workload(rms, memory.sets()[i], true); },
       };
       if (type == RN_F32) {
-        contenders.emplace_back([&](const BufferSet& set) {
+        contenders.emplace_back([&](std::size_t i) {
+          const BufferSet& set = memory.sets()[i];
           tools::plain_rms_norm(reinterpret_cast<float*>(set.out), reinterpret_cast<const float*>(set.x),
                                 reinterpret_cast<const float*>(memory.weight()), rms.rows, rms.cols, 1e-6f);
         });
       }
       const tools::Pinned pinned;
-      const std::vector<Timing> timings = measure(contenders, memory.sets(), kOptions);
+      const std::vector<Timing> timings = measure(contenders, memory.sets().size(), kOptions);
       const double copy = std::min(timings[2].ns, timings[3].ns);
       progress.clear();
       table.print_row(

@@ -104,7 +104,7 @@ class Backward final : public Operation {
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
     std::vector<double> memory;  // poisoned: what it holds must not matter
     const std::int64_t bytes =
-        rn_backward_scratch_bytes(t["x"].matrix.rows(), std::max<std::int64_t>(t["x"].matrix.cols(), 1));
+        rn_backward_scratch_bytes(t["x"].rows(), std::max<std::int64_t>(t["x"].cols(), 1));
     memory.assign(static_cast<std::size_t>(bytes / 8), std::nan(""));
     const rn_scratch scratch{memory.data(), bytes};
     const auto number = [&](std::string_view name) { return setting(*this, r, name); };
@@ -127,7 +127,7 @@ class Backward final : public Operation {
 
   Finding judge(const Request& r, const Tensors& t) const override {
     Finding finding;
-    const std::int64_t rows = t["x"].matrix.rows(), cols = t["x"].matrix.cols();
+    const std::int64_t rows = t["x"].rows(), cols = t["x"].cols();
     const std::vector<double> weight = t.row("weight", 0);
     const Parameters parameters{weight.empty() ? nullptr : weight.data(), nullptr, setting(*this, r, "weight_offset")};
     const std::size_t d = static_cast<std::size_t>(cols);
@@ -236,7 +236,7 @@ class Backward final : public Operation {
       // The limit in ulps of the result: the cast, and what the sum may be off by.
       const Quad ulp = ulp_at(type, expected[i]);
       // A term of f64 below 2^-1022 is itself rounded.
-      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].matrix.rows()) * 0x1p-1074 : Quad{0};
+      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1074 : Quad{0};
       const double limit = 0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp);
       judge_element(finding, type, name, 0, i, found[i], expected[i], expected[i], is_finite(limit) ? limit : 0);
     }

@@ -40,9 +40,12 @@ bool Request::has(std::string_view name, bool otherwise) const {
   return found == present.end() ? otherwise : found->second;
 }
 
+std::int64_t Tensor::rows() const { return rows_of(slot.shape); }
+
 rn_view Tensor::view() const {
-  rn_view v = rn_tensor(matrix.row(0), slot.type, static_cast<std::int32_t>(slot.shape.size()), slot.shape.data());
-  std::int64_t stride = matrix.stride();
+  void* data = matrix.present() ? matrix.row(0) : nullptr;
+  rn_view v = rn_tensor(data, slot.type, static_cast<std::int32_t>(slot.shape.size()), slot.shape.data());
+  std::int64_t stride = matrix.present() ? matrix.stride() : cols();
   for (std::int32_t axis = v.rank - 2; axis >= 0; --axis) {
     v.strides[axis] = stride;
     stride *= std::max<std::int64_t>(v.shape[axis], 1);

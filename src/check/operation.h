@@ -67,10 +67,13 @@ struct Tensor {
   Slot slot;
   Matrix matrix;  // the axes before the last as rows
   Matrix before;  // a copy from before the call, where that counts
+  std::int64_t rows() const;  // the axes before the last as one
+  std::int64_t cols() const { return slot.shape.back(); }
   rn_view view() const;
 };
 
 // The operands of one request, by name; in place, an output has no memory and its name gives its input.
+// Where `elsewhere` names an operand it needs no matrix; it is dense then.
 class Tensors {
  public:
   std::vector<Tensor> all;

@@ -31,27 +31,26 @@ double variation(const std::vector<double>& values) {
 
 class Rotation {
  public:
-  explicit Rotation(const std::vector<BufferSet>& sets) : sets_(sets) {}
+  explicit Rotation(std::size_t sets) : sets_(sets) {}
 
   double ns_per_call(const Contender& contender, std::int64_t calls) {
     const auto start = Clock::now();
     for (std::int64_t i = 0; i < calls; ++i) {
-      contender(sets_[next_]);
-      if (++next_ == sets_.size()) next_ = 0;
+      contender(next_);
+      if (++next_ == sets_) next_ = 0;
     }
     const std::chrono::duration<double, std::nano> time = Clock::now() - start;
     return time.count() / static_cast<double>(calls);
   }
 
  private:
-  const std::vector<BufferSet>& sets_;
+  std::size_t sets_;
   std::size_t next_ = 0;
 };
 
 }  // namespace
 
-std::vector<Timing> measure(const std::vector<Contender>& contenders, const std::vector<BufferSet>& sets,
-                            const MeasureOptions& options) {
+std::vector<Timing> measure(const std::vector<Contender>& contenders, std::size_t sets, const MeasureOptions& options) {
   const std::chrono::duration<double, std::nano> sample = options.sample;
   Rotation rotation(sets);
   std::vector<std::int64_t> calls;

@@ -7,11 +7,10 @@
 #include <functional>
 #include <vector>
 
-#include "tools/bench/workload.h"
-
 namespace rmsnorm::tools {
 
-using Contender = std::function<void(const BufferSet&)>;
+// One call on set number `set` of the buffers.
+using Contender = std::function<void(std::size_t set)>;
 
 struct Timing {
   double ns = 0;  // median of the repetitions, per call
@@ -25,8 +24,7 @@ struct MeasureOptions {
 
 // One timing per contender. All of them share one rotation through the sets, so that a set comes back only after all
 // others have been used.
-std::vector<Timing> measure(const std::vector<Contender>& contenders, const std::vector<BufferSet>& sets,
-                            const MeasureOptions& options);
+std::vector<Timing> measure(const std::vector<Contender>& contenders, std::size_t sets, const MeasureOptions& options);
 
 // Keeps the calling thread on its CPU while it lives. Only for work on one thread: a pool made meanwhile would inherit
 // it.

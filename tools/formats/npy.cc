@@ -32,7 +32,7 @@ class DictionaryParser {
       expect(':', "':' after a key");
       if (key == "descr") {
         once(seen_descr, key);
-        if (peek() == '[') fail_input("{}: descr is a structured type; it must be a plain float type", file_);
+        if (peek() == '[') fail_input("{}: descr is a structured type; it must be a plain type", file_);
         header.descr = string_literal("a type in quotes");
       } else if (key == "fortran_order") {
         once(seen_order, key);
@@ -143,6 +143,9 @@ rn_type element_type(const std::string& descr, const std::string& file, std::opt
   if (descr == "<f4") return RN_F32;
   if (descr == "<f2") return RN_F16;
   if (descr == "<f8") return RN_F64;
+  if (descr == "<i4") return RN_I32;
+  if (descr == "<i8") return RN_I64;
+  if (descr == "|i1") return RN_I8;
   if (descr == "|V2" || descr == "<V2" || descr == "V2") {
     if (!raw_type) {
       fail_input(
@@ -161,7 +164,8 @@ rn_type element_type(const std::string& descr, const std::string& file, std::opt
     fail_input("{}: element type is {}, big-endian; it must be little-endian ('<f4', '<f2', '<f8')", file,
                in_quotes(descr));
   }
-  fail_input("{}: element type is {}; it must be '<f4', '<f2', '<f8' or '|V2' (bf16)", file, in_quotes(descr));
+  fail_input("{}: element type is {}; it must be '<f4', '<f2', '<f8', '|V2' (bf16), '|i1', '<i4' or '<i8'", file,
+             in_quotes(descr));
 }
 
 // Turns a column-major array into a row-major one. Only files that people wrote with order='F' need it.
@@ -238,7 +242,9 @@ Tensor read_npy(const Source& source, std::optional<rn_type> raw_type, bool* raw
 }
 
 std::string npy_header(rn_type type, const Shape& shape) {
-  const char* descr = type == RN_F32 ? "<f4" : (type == RN_F16 ? "<f2" : (type == RN_F64 ? "<f8" : "|V2"));
+  // By rn_type. NumPy has no bf16 and no f8: they are raw elements, as ml_dtypes writes them.
+  constexpr const char* kDescr[] = {"<f4", "<f2", "|V2", "<f8", "|i1", "|V1", "|V1", "<i4", "<i8"};
+  const char* descr = kDescr[type];
   const std::string axes =
       shape.size() == 1 ? fmt::format("({},)", shape[0]) : fmt::format("({})", fmt::join(shape, ", "));
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr, axes);

@@ -12,14 +12,15 @@ namespace rmsnorm::tools {
 struct SafetensorsDtype {
   std::string_view name;
   int bits;
-  std::optional<rn_type> type;  // set for those that can be normalised
+  std::optional<rn_type> type;  // set for those that an operand can have
 };
 
 inline constexpr SafetensorsDtype kSafetensorsDtypes[] = {
-    {"F32", 32, RN_F32}, {"F16", 16, RN_F16}, {"BF16", 16, RN_BF16}, {"F64", 64, RN_F64}, {"BOOL", 8, {}},
-    {"U8", 8, {}},       {"I8", 8, {}},       {"F8_E4M3", 8, {}},    {"F8_E5M2", 8, {}},  {"F8_E8M0", 8, {}},
-    {"U16", 16, {}},     {"I16", 16, {}},     {"U32", 32, {}},       {"I32", 32, {}},     {"U64", 64, {}},
-    {"I64", 64, {}},     {"C64", 64, {}},     {"F4", 4, {}},         {"F6_E2M3", 6, {}},  {"F6_E3M2", 6, {}},
+    {"F32", 32, RN_F32},       {"F16", 16, RN_F16}, {"BF16", 16, RN_BF16}, {"F64", 64, RN_F64},
+    {"BOOL", 8, {}},           {"U8", 8, {}},       {"I8", 8, RN_I8},      {"F8_E4M3", 8, RN_F8E4M3},
+    {"F8_E5M2", 8, RN_F8E5M2}, {"F8_E8M0", 8, {}},  {"U16", 16, {}},       {"I16", 16, {}},
+    {"U32", 32, {}},           {"I32", 32, RN_I32}, {"U64", 64, {}},       {"I64", 64, RN_I64},
+    {"C64", 64, {}},           {"F4", 4, {}},       {"F6_E2M3", 6, {}},    {"F6_E3M2", 6, {}},
 };
 
 constexpr const SafetensorsDtype* find_safetensors_dtype(std::string_view name) {

@@ -94,8 +94,10 @@ class Backward final : public Operation {
     Slot weight = {"weight", Role::kInput, r.type_of("weight", parameter), vector, Values::kWeight};
     weight.row_padding = false;
     optional_slot("weight", true, weight);
-    // A saved statistic that is not the row's own shows whether it is used as given.
-    Slot saved = {inv(), Role::kInput, statistic, rows, Values::kLognormal};
+    // A saved statistic that is not the row's own shows whether it is used as given. Rows near the end of the range need
+    // one of their size.
+    const bool huge = r.values == Values::kHuge || r.values == Values::kMixed;
+    Slot saved = {inv(), Role::kInput, statistic, rows, huge ? Values::kTiny : Values::kLognormal};
     saved.row_padding = false;
     optional_slot(inv(), false, saved);
     return list;
@@ -103,8 +105,7 @@ class Backward final : public Operation {
 
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
     std::vector<double> memory;  // poisoned: what it holds must not matter
-    const std::int64_t bytes =
-        rn_backward_scratch_bytes(t["x"].rows(), std::max<std::int64_t>(t["x"].cols(), 1));
+    const std::int64_t bytes = rn_backward_scratch_bytes(t["x"].rows(), std::max<std::int64_t>(t["x"].cols(), 1));
     memory.assign(static_cast<std::size_t>(bytes / 8), std::nan(""));
     const rn_scratch scratch{memory.data(), bytes};
     const auto number = [&](std::string_view name) { return setting(*this, r, name); };
@@ -235,8 +236,8 @@ class Backward final : public Operation {
       }
       // The limit in ulps of the result: the cast, and what the sum may be off by.
       const Quad ulp = ulp_at(type, expected[i]);
-      // A term of f64 below 2^-1022 is itself rounded.
-      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1074 : Quad{0};
+      // A term of f64 below 2^-1022 is rounded twice.
+      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1073 : Quad{0};
       const double limit = 0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp);
       judge_element(finding, type, name, 0, i, found[i], expected[i], expected[i], is_finite(limit) ? limit : 0);
     }

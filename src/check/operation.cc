@@ -143,6 +143,12 @@ Tensors make_tensors(const Operation& op, const Request& request) {
   return tensors;
 }
 
+void restore(Tensors& tensors) {
+  for (Tensor& tensor : tensors.all) {
+    if (tensor.before.present()) tensor.matrix.take_rows(tensor.before, 0);
+  }
+}
+
 rn_status call(const Operation& op, const Request& request, const Tensors& tensors, const rn_execution* execution) {
   if (!request.target.empty()) {
     const rn_status status = rn_use_target(request.target.c_str());

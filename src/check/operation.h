@@ -65,8 +65,8 @@ struct Request {
 // An operand in memory.
 struct Tensor {
   Slot slot;
-  Matrix matrix;  // the axes before the last as rows
-  Matrix before;  // a copy from before the call, where that counts
+  Matrix matrix;              // the axes before the last as rows
+  Matrix before;              // a copy from before the call, where that counts
   std::int64_t rows() const;  // the axes before the last as one
   std::int64_t cols() const { return slot.shape.back(); }
   rn_view view() const;
@@ -135,6 +135,9 @@ double setting(const Operation& op, const Request& request, std::string_view nam
 
 // Memory for a request, inputs filled; the same values whatever padding, offset and in_place are.
 Tensors make_tensors(const Operation& op, const Request& request);
+
+// Puts back what the operands held before the call.
+void restore(Tensors& tensors);
 
 // Calls with the request's target and threads, or with `execution`.
 rn_status call(const Operation& op, const Request& request, const Tensors& tensors,

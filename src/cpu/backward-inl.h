@@ -204,7 +204,7 @@ class GradientBlock {
       s.w = w_at(i, n);
       s.added = row.d_residual_out == nullptr ? nullptr
                                               : stage(added_, row.d_residual_out + i * bytes(call_.d_residual_out.type),
-                                                      call_.d_residual_out.type, n);
+                                                      call_.d_residual_out.type, n, partial_);
       s.dx = dx_.at;
       s.dweight = dweight_ == nullptr ? nullptr : dweight_ + i;
       s.dbias = dbias_ == nullptr ? nullptr : dbias_ + i;

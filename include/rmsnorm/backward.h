@@ -23,7 +23,7 @@ RMSNORM_API rn_rms_norm_backward_options rn_rms_norm_backward_defaults(void);
 RMSNORM_API rn_layer_norm_backward_options rn_layer_norm_backward_defaults(void);
 
 /* The bytes of scratch that a backward norm of so many rows and columns needs where dweight or dbias is wanted: at most
- * 64 * 2 * cols * 8. -1 for sizes that no call accepts. */
+ * 64 * 3 * cols * 8. -1 for sizes that no call accepts. */
 RMSNORM_API int64_t rn_backward_scratch_bytes(int64_t rows, int64_t cols);
 
 /* Backward of rn_rms_norm. With g = dy * (weight + weight_offset) and xhat = x * inv:
@@ -40,7 +40,8 @@ RMSNORM_API int64_t rn_backward_scratch_bytes(int64_t rows, int64_t cols);
  *   inv_rms  [..]     may be NULL: computed again; else used as given; f32 (f64 where x is f64)
  *   scratch           may be NULL where neither dweight nor dbias is wanted
  *   options  NULL: defaults
- * All arithmetic is f64; every result is rounded once. dweight and dbias are summed in blocks of rows that depend on
+ * dx is within 4 ulp (16-bit types: 1) of the largest of |inv * g|, |inv * xhat * mean(g * xhat)| and |dx| in its row;
+ * dweight and dbias, before their last rounding, within 1e-6 of the sum of their absolute terms. dweight and dbias are summed in blocks of rows that depend on
  * the number of rows alone: their bits do not depend on threads. Without rows they become 0, or stay as they are with
  * accumulate. Nothing is divided by the weight. */
 RMSNORM_API rn_status rn_rms_norm_backward(const rn_view *dx, const rn_view *dweight, const rn_view *dbias,

@@ -70,7 +70,7 @@ rn_status check_overlaps(const BackwardArguments& a, const BackwardCall& call) {
   Operand scratch = {};
   scratch.base = reinterpret_cast<char*>(call.sums);
   scratch.type = RN_F64;
-  const int64_t words = call.sums == nullptr ? 0 : 2 * block_count(call.rows) * call.cols;
+  const int64_t words = call.sums == nullptr ? 0 : kSumsPerColumn * block_count(call.rows) * call.cols;
   const Claim outputs[] = {{"dx", &call.dx, call.cols, &call.dy},
                            {"dresidual", &call.dresidual, call.cols, &call.dy},
                            {"dweight", &call.dweight, call.cols, nullptr, true},
@@ -135,7 +135,7 @@ rn_layer_norm_backward_options rn_layer_norm_backward_defaults(void) { return {r
 
 int64_t rn_backward_scratch_bytes(int64_t rows, int64_t cols) {
   if (rows < 0 || rows > rmsnorm::kMaxRows || cols < 1 || cols > rmsnorm::kMaxCols) return -1;
-  return rmsnorm::block_count(rows) * 2 * cols * static_cast<int64_t>(sizeof(double));
+  return rmsnorm::block_count(rows) * rmsnorm::kSumsPerColumn * cols * static_cast<int64_t>(sizeof(double));
 }
 
 rn_status rn_rms_norm_backward(const rn_view* dx, const rn_view* dweight, const rn_view* dbias, const rn_view* dy,

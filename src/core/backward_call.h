@@ -20,6 +20,8 @@ inline constexpr int64_t block_count(int64_t rows) {
   return (rows + per_block - 1) / per_block;
 }
 
+inline constexpr int64_t kSumsPerColumn = 3;
+
 struct BackwardCall : RowShape {
   Norm norm;
   bool epsilon_outside;
@@ -30,7 +32,8 @@ struct BackwardCall : RowShape {
   Operand dx, dresidual;  // the same numbers, in types of their own
   Operand dweight, dbias;
   Operand dy, x, d_residual_out, weight, inv;
-  double* sums;  // [blocks][2][cols], dweight's and dbias's; unused where neither is wanted
+  double* sums;  // [blocks][kSumsPerColumn][cols]: dweight's, dbias's, and room for both in f32; unused where neither is
+                 // wanted
 };
 
 }  // namespace rmsnorm

@@ -7,23 +7,12 @@
 #define RMSNORM_CPU_BACKWARD_INL_H_
 
 #include "core/backward_call.h"
+#include "cpu/backward_fast-inl.h"
 #include "cpu/layer_norm-inl.h"
 #include "cpu/moments-inl.h"
 #include "cpu/stage-inl.h"
 
 namespace rmsnorm::RMSNORM_TARGET {
-
-// Sums over a row.
-struct GradientSums {
-  double x = 0, xx = 0, g = 0, gx = 0;
-};
-
-// What the second pass needs to know about its row. Of an RMSNorm row mean, correction and mean_g are unused.
-struct GradientScale {
-  double inv;
-  double c;  // RMSNorm: as above; LayerNorm: inv mean(g h)
-  double mean, correction, mean_g;
-};
 
 template <bool kLayer, bool kSquares>
 [[gnu::noinline]] void add_gradient_sums(GradientSums* total, const float* x, const float* dy, const float* w,
@@ -33,7 +22,12 @@ template <bool kLayer, bool kSquares>
   D sx[kRegisters], sxx[kRegisters], sg[kRegisters], sgx[kRegisters];
   for (int r = 0; r < kRegisters; ++r) sx[r] = sxx[r] = sg[r] = sgx[r] = splat(0.0);
   const int64_t end = whole_blocks(n);
+  F largest = splat(0.0f);
   for (int64_t i = 0; i < end; i += kWideLanes) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kWideLanes; r += kLanes) {
+      largest = larger_magnitude(largest, mul(load(dy + i + r), load(w + i + r)));
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < kRegisters; ++r) {
       const int64_t at = i + r * kHalf;
@@ -49,6 +43,8 @@ template <bool kLayer, bool kSquares>
   }
   if constexpr (kSquares) total->xx += fold(sxx);
   total->gx += fold(sgx);
+  const float here = largest_lane(largest);
+  if (here > total->largest || here != here) total->largest = here;
   if constexpr (kLayer) {
     total->x += fold(sx);
     total->g += fold(sg);
@@ -99,7 +95,7 @@ inline GradientScale gradient_scale(const BackwardCall& call, const GradientSums
                                     const MeanAndVariance& moments) {
   const double k = static_cast<double>(call.partial);
   const double d = static_cast<double>(call.cols);
-  GradientScale scale = {0, 0, 0, 0, 0};
+  GradientScale scale = {0, 0, 0, 0, 0, kLayer ? moments.variance : sums.xx / k};
   if constexpr (kLayer) {
     scale.inv = 1 / __builtin_sqrt(moments.variance + call.epsilon);
     // An infinity in the row makes it NaN, as in the forward pass.
@@ -132,10 +128,16 @@ class GradientBlock {
       : call_(call),
         partial_(call.partial < call.cols),
         weight_(call.weight.type, static_cast<float>(call.weight_offset)) {
-    if (call.dweight.base != nullptr) dweight_ = call.sums + 2 * block * call.cols;
-    if (call.dbias.base != nullptr) dbias_ = call.sums + (2 * block + 1) * call.cols;
+    double* const sums = call.sums == nullptr ? nullptr : call.sums + kSumsPerColumn * block * call.cols;
+    if (call.dweight.base != nullptr) dweight_ = sums;
+    if (call.dbias.base != nullptr) dbias_ = sums + call.cols;
     clear(dweight_);
     clear(dbias_);
+    find_fast();
+    if (fast_ != nullptr && dweight_ != nullptr) {
+      fast_sums_ = reinterpret_cast<float*>(sums + 2 * call.cols);
+      for (int64_t i = 0; i < 2 * call.cols; ++i) fast_sums_[i] = 0;
+    }
     if (partial_) {
       for (float& zero : zeros_.at) zero = 0;
     }
@@ -148,8 +150,14 @@ class GradientBlock {
     for (int64_t r = begin; r < end; ++r) {
       const Row row = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]};
       if (r + 1 < end) walk.advance();
-      one(row, {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]});
+      const Row next = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]};
+      if (fast_ == nullptr) {
+        one(row, next);
+      } else {
+        (this->*fast_)(row, next);
+      }
     }
+    flush();
     if (call_.stream) fence();
   }
 
@@ -170,6 +178,94 @@ class GradientBlock {
     return stage(dy_, row.dy + i * bytes(call_.dy.type), call_.dy.type, n, partial_);
   }
   const float* w_at(int64_t i, int64_t n) { return weight_.at(call_.weight.base, call_.cols, i, n); }
+
+  // The fast pass takes calls whose rows have one type, with the gradients that are usual: none of the parameters, or
+  // all that the norm has.
+  void find_fast() {
+    const bool types = call_.dx.base != nullptr && call_.dresidual.base == nullptr && call_.dx.type == call_.x.type &&
+                       call_.dy.type == call_.x.type &&
+                       (call_.d_residual_out.base == nullptr || call_.d_residual_out.type == call_.x.type);
+    const bool all = dweight_ != nullptr && (dbias_ != nullptr) == kLayer;
+    const bool none = dweight_ == nullptr && dbias_ == nullptr;
+    if (!types || partial_ || !(all || none)) return;
+    switch (call_.x.type) {
+      case RN_F16:
+        fast_ = fast_for<F16>(all);
+        break;
+      case RN_BF16:
+        fast_ = fast_for<BF16>(all);
+        break;
+      default:
+        fast_ = fast_for<F32>(all);
+    }
+  }
+
+  using RowFunction = void (GradientBlock::*)(const Row& row, const Row& next);
+
+  template <class T>
+  RowFunction fast_for(bool sums) const {
+    const bool added = call_.d_residual_out.base != nullptr;
+    if (sums) return added ? &GradientBlock::fast<T, true, true> : &GradientBlock::fast<T, true, false>;
+    return added ? &GradientBlock::fast<T, false, true> : &GradientBlock::fast<T, false, false>;
+  }
+
+  template <class T, bool kSums, bool kAdded>
+  void fast(const Row& row, const Row& next) {
+    using Storage = typename T::Storage;
+    const auto* x = reinterpret_cast<const Storage*>(row.x);
+    const auto* dy = reinterpret_cast<const Storage*>(row.dy);
+    GradientSums sums;
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      if constexpr (T::kNarrow && !kLayer) {
+        add_narrow_gradient_sums<T>(&sums, x + i, dy + i, w_at(i, n), n);
+      } else {
+        add_gradient_sums<kLayer, true>(&sums, x_at(row, i, n), dy_at(row, i, n), w_at(i, n), n);
+      }
+    }
+    if constexpr (T::kNarrow && !kLayer) {
+      const int64_t chunks = (call_.cols + kChunk - 1) / kChunk;
+      if (!(sums.xx >= kFastSumFloor * static_cast<double>(chunks) && sums.xx <= kLargestSum)) return one(row, next);
+    }
+    const GradientScale scale = gradient_scale<kLayer>(call_, sums, row.inv, layer_moments(row, sums));
+    if (!fits_f32(scale, sums)) return one(row, next);
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      FastStretch<T> s;
+      s.x = x + i;
+      s.dy = dy + i;
+      s.added = kAdded ? reinterpret_cast<const Storage*>(row.d_residual_out) + i : nullptr;
+      s.w = w_at(i, n);
+      s.dx = reinterpret_cast<Storage*>(row.dx) + i;
+      s.dweight = kSums ? fast_sums_ + i : nullptr;
+      s.dbias = kSums ? fast_sums_ + call_.cols + i : nullptr;
+      s.next_x = reinterpret_cast<const Storage*>(next.x) + i;
+      s.next_dy = reinterpret_cast<const Storage*>(next.dy) + i;
+      apply_fast_stretch<T, kLayer, kSums, kAdded>(s, scale, n, call_.stream);
+    }
+    if (kSums && ++fast_rows_ == kFastRows) flush();
+  }
+
+  // Adds the f32 sums of the last rows to those in f64.
+  void flush() {
+    if (fast_rows_ == 0 || fast_sums_ == nullptr) return;
+    fast_rows_ = 0;
+    flush(dweight_, fast_sums_);
+    if constexpr (kLayer) flush(dbias_, fast_sums_ + call_.cols);
+  }
+  void flush(double* sums, float* fast) const {
+    constexpr int kHalf = kLanes / 2;
+    int64_t i = 0;
+    for (; i + kLanes <= call_.cols; i += kLanes) {
+      store(sums + i, add(load(sums + i), load_wide(fast + i)));
+      store(sums + i + kHalf, add(load(sums + i + kHalf), load_wide(fast + i + kHalf)));
+      store(fast + i, splat(0.0f));
+    }
+    for (; i < call_.cols; ++i) {
+      sums[i] += static_cast<double>(fast[i]);
+      fast[i] = 0;
+    }
+  }
 
   void one(const Row& row, const Row& next) {
     const bool squares = kLayer || row.inv == nullptr || call_.epsilon_outside;
@@ -295,6 +391,9 @@ class GradientBlock {
   bool partial_;
   StagedParameter weight_;
   double *dweight_ = nullptr, *dbias_ = nullptr;
+  RowFunction fast_ = nullptr;
+  float* fast_sums_ = nullptr;  // dweight's, then dbias's, of the last fast_rows_ rows
+  int fast_rows_ = 0;
   Stage x_, dy_, added_, zeros_, dx_;
 };
 

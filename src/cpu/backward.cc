@@ -15,8 +15,8 @@ namespace {
 void f64_block(const BackwardCall& call, int64_t block) {
   const int64_t begin = block * rows_per_block(call.rows);
   const int64_t end = std::min(begin + rows_per_block(call.rows), call.rows);
-  double* dweight = call.dweight.base == nullptr ? nullptr : call.sums + 2 * block * call.cols;
-  double* dbias = call.dbias.base == nullptr ? nullptr : call.sums + (2 * block + 1) * call.cols;
+  double* dweight = call.dweight.base == nullptr ? nullptr : call.sums + kSumsPerColumn * block * call.cols;
+  double* dbias = call.dbias.base == nullptr ? nullptr : call.sums + (kSumsPerColumn * block + 1) * call.cols;
   for (double* sums : {dweight, dbias}) {
     if (sums != nullptr) std::fill_n(sums, call.cols, 0.0);
   }
@@ -59,7 +59,7 @@ void add_blocks(const BackwardCall& call, const Operand& gradient, int64_t which
     const int64_t n = std::min(kTogether, end - i);
     double totals[kTogether] = {};
     for (int64_t block = 0; block < block_count(call.rows); ++block) {
-      const double* sums = call.sums + (2 * block + which) * call.cols + i;
+      const double* sums = call.sums + (kSumsPerColumn * block + which) * call.cols + i;
       for (int64_t k = 0; k < n; ++k) totals[k] += sums[k];
     }
     for (int64_t k = 0; k < n; ++k) {

@@ -28,7 +28,7 @@ class F64Gradient {
                               : std::fma(read(dy_, call_.dy.type, i), factor(i), -product);
       if (layer_) g_sum.add(product);
       gc_sum.add_product(product, centred(i));
-      if (rest != 0) gc_sum.add(rest * centred(i));
+      if (rest != 0 && std::isfinite(centred(i))) gc_sum.add(rest * centred(i));
     }
     const double mean_g = g_sum.total() / static_cast<double>(call_.cols);
     const double slope = gc_sum.total() / static_cast<double>(layer_ ? call_.cols : call_.partial) * slope_;

@@ -5,6 +5,7 @@
 //   Pair          two F: 2 * kLanes consecutive elements, the unit in which rows are read and written
 //   splat, load, store, stream, load_wide, add, sub, mul, lower, upper, narrow (all IEEE, to nearest even)
 //   add_exact_product(a, b, c) = a * b + c, only where a * b is exact, so that FMA or not gives the same bits
+//   larger_magnitude(a, v) is the larger of a (not negative) and |v| in each lane; a NaN is larger than any number
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
 //   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
 //   div, sqrt     of D, as IEEE 754 has them

@@ -36,6 +36,11 @@ inline bool all_within(D v, D low, D high) {
 inline F add_exact_product(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
 
+inline F larger_magnitude(F largest, F v) {
+  const __m256i bits = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(largest), bits));
+}
+
 inline D lower(F v) { return _mm256_cvtps_pd(_mm256_castps256_ps128(v)); }
 inline D upper(F v) { return _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)); }
 inline F narrow(D lo, D hi) {

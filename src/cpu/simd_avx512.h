@@ -35,6 +35,11 @@ inline bool all_within(D v, D low, D high) {
 inline F add_exact_product(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
 
+inline F larger_magnitude(F largest, F v) {
+  const __m512i bits = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
+  return _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(largest), bits));
+}
+
 inline D lower(F v) { return _mm512_cvtps_pd(_mm512_castps512_ps256(v)); }
 inline D upper(F v) { return _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)); }
 inline F narrow(D lo, D hi) {

@@ -34,6 +34,11 @@ inline bool all_within(D v, D low, D high) {
 inline F add_exact_product(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 inline D add_exact_product(D a, D b, D c) { return vfmaq_f64(c, a, b); }
 
+inline F larger_magnitude(F largest, F v) {
+  const int32x4_t bits = vreinterpretq_s32_f32(vabsq_f32(v));
+  return vreinterpretq_f32_s32(vmaxq_s32(vreinterpretq_s32_f32(largest), bits));
+}
+
 inline D lower(F v) { return vcvt_f64_f32(vget_low_f32(v)); }
 inline D upper(F v) { return vcvt_high_f64_f32(v); }
 inline F narrow(D lo, D hi) { return vcvt_high_f32_f64(vcvt_f32_f64(lo), hi); }

@@ -65,6 +65,13 @@ inline bool all_within(D v, D low, D high) {
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
+inline F larger_magnitude(F largest, F v) {
+  return map(largest, v, [](float x, float y) {
+    const uint32_t bits = std::bit_cast<uint32_t>(y) & 0x7fffffffu;
+    return bits > std::bit_cast<uint32_t>(x) ? std::bit_cast<float>(bits) : x;
+  });
+}
+
 inline D lower(F v) { return {{v.v[0], v.v[1]}}; }
 inline D upper(F v) { return {{v.v[2], v.v[3]}}; }
 inline F narrow(D lo, D hi) {

@@ -36,6 +36,11 @@ inline bool all_within(D v, D low, D high) {
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
+inline F larger_magnitude(F largest, F v) {
+  const __m128i bits = _mm_and_si128(_mm_castps_si128(v), _mm_set1_epi32(0x7fffffff));
+  return _mm_castsi128_ps(_mm_max_epi32(_mm_castps_si128(largest), bits));
+}
+
 inline D lower(F v) { return _mm_cvtps_pd(v); }
 inline D upper(F v) { return _mm_cvtps_pd(_mm_movehl_ps(v, v)); }
 inline F narrow(D lo, D hi) { return _mm_movelh_ps(_mm_cvtpd_ps(lo), _mm_cvtpd_ps(hi)); }

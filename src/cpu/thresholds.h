@@ -42,6 +42,13 @@ inline constexpr double kSmallestMeanSquare = 0x1p-180;
 // LayerNorm sums again around the mean where mean^2 exceeds this multiple of the variance.
 inline constexpr double kOffsetLimit = 0x1p10;
 
+// A backward row's second pass runs in f32 where the largest |g|, inv and c lie between these (c down to the square of
+// the lower one). Its dweight and dbias are f32 sums for so many rows, then added to those in f64: an f32 sum of 16
+// rows is off by at most 5e-7 of its terms.
+inline constexpr double kGradientFloor = 0x1p-50;
+inline constexpr double kGradientCeiling = 0x1p50;
+inline constexpr int kFastRows = 16;
+
 inline constexpr int64_t segment_columns(int64_t cols) {
   if (cols <= kOneSegment) return cols;
   const int64_t even = (cols + kMaxSegments - 1) / kMaxSegments;

@@ -32,8 +32,9 @@ struct BackwardCall : RowShape {
   Operand dx, dresidual;  // the same numbers, in types of their own
   Operand dweight, dbias;
   Operand dy, x, d_residual_out, weight, inv;
-  double* sums;  // [blocks][kSumsPerColumn][cols]: dweight's, dbias's, and room for both in f32; unused where neither is
-                 // wanted
+  double*
+      sums;  // [blocks][kSumsPerColumn][cols]: dweight's, dbias's, and room for both in f32; unused where neither is
+             // wanted
 };
 
 }  // namespace rmsnorm

@@ -56,8 +56,8 @@ TEST_F(Usage, the_documented_exit_codes_are_these) {
 TEST_F(Usage, mistakes_of_the_command_line) {
   expect_failure({}, 2, "subcommand is required");
   expect_failure({"nrom"}, 2, "");
-  expect_failure({"norm"}, 2, "OP is required");
-  expect_failure({"norm", "rms_norm"}, 2, "INPUT is required");
+  expect_failure({"norm"}, 2, "OP is missing");
+  expect_failure({"norm", "rms_norm"}, 2, "INPUT is missing");
   expect_failure({"norm", "rms_norm", "x.npy", "--wieght", "w.npy"}, 2, "--wieght");
   expect_refused("batch_norm", {}, 2, "OP is 'batch_norm'; it must be one of rms_norm");
   expect_failure({"norm", "rms_norm", "x.npy"}, 2, "-o OUT or --in-place must be given");

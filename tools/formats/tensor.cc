@@ -40,17 +40,16 @@ Tensor make_tensor(rn_type type, const Shape& shape) {
 }
 
 std::optional<rn_type> type_from_name(std::string_view name) {
-  for (int i = 0; rn_type_name(static_cast<rn_type>(i)) != nullptr; ++i) {
-    if (name == rn_type_name(static_cast<rn_type>(i))) return static_cast<rn_type>(i);
+  for (const rn_type type : kRowTypes) {
+    if (name == rn_type_name(type)) return type;
   }
   return std::nullopt;
 }
 
 std::string type_names() {
   std::string names;
-  for (int i = 0; rn_type_name(static_cast<rn_type>(i)) != nullptr; ++i) {
-    const bool last = rn_type_name(static_cast<rn_type>(i + 1)) == nullptr;
-    names += fmt::format("{}{}", i == 0 ? "" : (last ? " or " : ", "), rn_type_name(static_cast<rn_type>(i)));
+  for (const rn_type type : kRowTypes) {
+    names += fmt::format("{}{}", names.empty() ? "" : (type == RN_F64 ? " or " : ", "), rn_type_name(type));
   }
   return names;
 }

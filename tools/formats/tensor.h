@@ -54,7 +54,10 @@ std::optional<std::int64_t> element_count(const Shape& shape);
 // A tensor of that type and shape with uninitialised elements.
 Tensor make_tensor(rn_type type, const Shape& shape);
 
-// "f32" -> RN_F32; nothing for a name that is no type.
+// The types that a row of x can have.
+inline constexpr rn_type kRowTypes[] = {RN_F32, RN_F16, RN_BF16, RN_F64};
+
+// "f32" -> RN_F32; nothing for a name that is none of them.
 std::optional<rn_type> type_from_name(std::string_view name);
 
 // "f32, f16, bf16 or f64": for messages and help.

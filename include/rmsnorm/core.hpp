@@ -24,13 +24,30 @@ struct bf16 {
   std::uint16_t bits;
 };
 
+// OCP 8-bit numbers, as bits.
+struct f8e4m3 {
+  std::uint8_t bits;
+};
+struct f8e5m2 {
+  std::uint8_t bits;
+};
+
 // The rn_type of a C++ type. _Float16, __bf16 and the like have no entry: hand their address to View as f16 or bf16.
 template <class T>
 inline constexpr rn_type type_of = [] {
   using U = std::remove_cv_t<T>;
+  constexpr bool kFloat = std::is_same_v<U, float> || std::is_same_v<U, double>;
+  constexpr bool kNarrow = std::is_same_v<U, f16> || std::is_same_v<U, bf16>;
+  constexpr bool kQuantised = std::is_same_v<U, std::int8_t> || std::is_same_v<U, f8e4m3> || std::is_same_v<U, f8e5m2>;
+  constexpr bool kIndex = std::is_same_v<U, std::int32_t> || std::is_same_v<U, std::int64_t>;
   static_assert(
-      std::is_same_v<U, float> || std::is_same_v<U, double> || std::is_same_v<U, f16> || std::is_same_v<U, bf16>,
-      "rmsnorm: elements are float, double, rmsnorm::f16 or rmsnorm::bf16");
+      kFloat || kNarrow || kQuantised || kIndex,
+      "rmsnorm: elements are float, double, rmsnorm::f16, bf16, f8e4m3 or f8e5m2, int8_t, int32_t or int64_t");
+  if constexpr (std::is_same_v<U, std::int8_t>) return RN_I8;
+  if constexpr (std::is_same_v<U, f8e4m3>) return RN_F8E4M3;
+  if constexpr (std::is_same_v<U, f8e5m2>) return RN_F8E5M2;
+  if constexpr (std::is_same_v<U, std::int32_t>) return RN_I32;
+  if constexpr (std::is_same_v<U, std::int64_t>) return RN_I64;
   if constexpr (std::is_same_v<U, double>) return RN_F64;
   if constexpr (std::is_same_v<U, f16>) return RN_F16;
   if constexpr (std::is_same_v<U, bf16>) return RN_BF16;

@@ -32,6 +32,7 @@
 #include "rmsnorm/backward.h"
 #include "rmsnorm/core.h"
 #include "rmsnorm/norms.h"
+#include "rmsnorm/quantize.h"
 #include "rmsnorm/targets.h"
 
 #endif /* RMSNORM_RMSNORM_H_ */

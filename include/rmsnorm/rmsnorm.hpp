@@ -13,6 +13,7 @@
 #include "rmsnorm/backward.hpp"
 #include "rmsnorm/core.hpp"
 #include "rmsnorm/norms.hpp"
+#include "rmsnorm/quantize.hpp"
 #include "rmsnorm/rmsnorm.h"
 
 #endif  // RMSNORM_RMSNORM_HPP_

@@ -4,10 +4,8 @@ namespace rmsnorm::check {
 
 std::vector<const Operation*> family() {
   return {
-      &rms_norm_backward_operation(),
-      &layer_norm_backward_operation(),
-      &add_rms_norm_backward_operation(),
-      &add_layer_norm_backward_operation(),
+      &rms_norm_backward_operation(),       &layer_norm_backward_operation(), &add_rms_norm_backward_operation(),
+      &add_layer_norm_backward_operation(), &rms_norm_quantize_operation(),   &add_rms_norm_quantize_operation(),
   };
 }
 

@@ -14,6 +14,8 @@ const Operation& rms_norm_backward_operation();
 const Operation& layer_norm_backward_operation();
 const Operation& add_rms_norm_backward_operation();
 const Operation& add_layer_norm_backward_operation();
+const Operation& rms_norm_quantize_operation();
+const Operation& add_rms_norm_quantize_operation();
 
 }  // namespace rmsnorm::check
 

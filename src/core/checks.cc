@@ -32,8 +32,7 @@ rn_status take_operands(const NormArguments& a, NormCall* call) {
 rn_status check_options(const NormArguments& a, int64_t cols) {
   const rn_status status = check_norm_options(a.function, a.options, cols);
   if (status != RN_OK) return status;
-  return check_choice(a.function, "norm_input", a.norm_input, RN_NORM_UNROUNDED_SUM,
-                      "RN_NORM_ROUNDED_SUM (0) or RN_NORM_UNROUNDED_SUM (1)");
+  return check_norm_input(a.function, a.norm_input);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace rmsnorm {
 namespace {
 
 constexpr int kMaxSteps = 4096;
-constexpr int kMaxTerms = 2 * kMaxLeading;
+constexpr int kMaxTerms = 2 * kMaxAxes;
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 int64_t ceil_div(int64_t a, int64_t b) { return -floor_div(-a, b); }
@@ -116,6 +116,7 @@ struct NamedRegion {
   const Operand* alias;
   Region region;
   Interval bytes;
+  int64_t shape[kMaxAxes], strides[kMaxAxes];  // of the region, where columns are an axis
 };
 
 bool is_alias(const NamedRegion& output, const NamedRegion& input, int leading) {
@@ -147,7 +148,7 @@ Overlap overlap_with_itself(const Region& a) {
   struct Axis {
     int64_t stride, size;
   };
-  Axis axes[kMaxLeading];  // by decreasing stride
+  Axis axes[kMaxAxes];  // by decreasing stride
   int count = 0;
   for (int k = 0; k < a.axes; ++k) {
     if (a.shape[k] <= 1) continue;
@@ -181,6 +182,14 @@ rn_status check_overlap(const char* function, const RowShape& shape, std::span<c
     added.alias = claim.alias;
     added.region = {reinterpret_cast<uintptr_t>(operand.base), claim.columns * type_size(operand.type),
                     claim.shared ? 0 : shape.leading, shape.shape, operand.strides};
+    if (claim.apart != 0) {
+      const int leading = added.region.axes;
+      std::copy_n(shape.shape, leading, added.shape);
+      std::copy_n(operand.strides, leading, added.strides);
+      added.shape[leading] = claim.columns;
+      added.strides[leading] = claim.apart;
+      added.region = {added.region.base, type_size(operand.type), leading + 1, added.shape, added.strides};
+    }
     added.bytes = bounds(added.region);
   };
   for (const Claim& claim : outputs) add(claim);

@@ -9,12 +9,15 @@
 
 namespace rmsnorm {
 
+// Leading axes, and one of columns that do not lie side by side.
+inline constexpr int kMaxAxes = kMaxLeading + 1;
+
 // `bytes` contiguous bytes at base + sum of i_k * strides[k], for each index 0 <= i_k < shape[k] (sizes >= 1).
 // Spans from first to last byte are below 2^60.
 struct Region {
   uintptr_t base;
   int64_t bytes;
-  int axes;  // at most kMaxLeading
+  int axes;  // at most kMaxAxes
   const int64_t* shape;
   const int64_t* strides;  // bytes
 };
@@ -39,6 +42,7 @@ struct Claim {
   int64_t columns;
   const Operand* alias = nullptr;  // of an output: the input whose place it may take, with equal type and strides
   bool shared = false;             // one row of elements, whatever the rows of x
+  int64_t apart = 0;               // bytes from one of `columns` to the next; 0: they lie side by side
 };
 
 inline constexpr int kMaxClaims = 16;

@@ -57,6 +57,11 @@ rn_status check_norm_options(const char* function, const NormOptions& o, int64_t
   return status;
 }
 
+rn_status check_norm_input(const char* function, int norm_input) {
+  return check_choice(function, "norm_input", norm_input, RN_NORM_UNROUNDED_SUM,
+                      "RN_NORM_ROUNDED_SUM (0) or RN_NORM_UNROUNDED_SUM (1)");
+}
+
 rn_status check_execution(const char* function, const rn_execution* given, rn_execution* execution) {
   *execution = given != nullptr ? *given : rn_execution{};
   if (execution->threads >= 0) return RN_OK;

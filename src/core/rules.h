@@ -33,6 +33,9 @@ struct NormOptions {
 };
 rn_status check_norm_options(const char* function, const NormOptions& options, int64_t cols);
 
+// options.norm_input of the forms with a residual.
+rn_status check_norm_input(const char* function, int norm_input);
+
 // Fills `execution` from an argument that may be null.
 rn_status check_execution(const char* function, const rn_execution* given, rn_execution* execution);
 

@@ -10,7 +10,9 @@
 
 namespace rmsnorm::RMSNORM_TARGET {
 
-void backward_block(const BackwardCall& call, int64_t block);  // backward_kernels.cc
+void backward_block(const BackwardCall& call, int64_t block);              // backward_kernels.cc
+void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);  // quantize_kernels.cc, as is the next
+void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
 
 namespace {
 
@@ -399,8 +401,10 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         scale,
                         apply,
                         backward_block,
+                        quantize_rows,
                         widen_array,
                         narrow_array,
+                        quantize_array,
                         stream_copy};
 
 }  // namespace rmsnorm::RMSNORM_TARGET

@@ -6,6 +6,10 @@
 //   splat, load, store, stream, load_wide, add, sub, mul, lower, upper, narrow (all IEEE, to nearest even)
 //   add_exact_product(a, b, c) = a * b + c, only where a * b is exact, so that FMA or not gives the same bits
 //   larger_magnitude(a, v) is the larger of a (not negative) and |v| in each lane; a NaN is larger than any number
+//   div, larger, smaller (a > b ? a : b, a < b ? a : b: the second where one is NaN)
+//   I             a register of kLanes 32-bit integers: splat, as_int and as_float (the same bits), add, sub, bit_and,
+//                 bit_or, shift_right (zeros come in), less (signed; all bits of a lane where true), any (of a mask)
+//   store_bytes   the low bytes of four I
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
 //   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
 //   div, sqrt     of D, as IEEE 754 has them
@@ -49,6 +53,9 @@ inline Pair splat_pair(float v) { return {splat(v), splat(v)}; }
 inline Pair add(Pair a, Pair b) { return {add(a.a, b.a), add(a.b, b.b)}; }
 inline Pair sub(Pair a, Pair b) { return {sub(a.a, b.a), sub(a.b, b.b)}; }
 inline Pair mul(Pair a, Pair b) { return {mul(a.a, b.a), mul(a.b, b.b)}; }
+
+inline I magnitude_bits(F v) { return bit_and(as_int(v), splat(0x7fffffff)); }
+inline F magnitude(F v) { return as_float(magnitude_bits(v)); }
 
 // A pair in f64, and back.
 struct Quad {

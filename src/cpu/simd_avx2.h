@@ -144,6 +144,34 @@ inline void load_first(uint16_t* to, const uint16_t* p, int n) {
   put(to, v, false);
 }
 
+inline F div(F a, F b) { return _mm256_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm256_max_ps(a, b); }
+inline F smaller(F a, F b) { return _mm256_min_ps(a, b); }
+
+using I = __m256i;
+inline I splat(int32_t v) { return _mm256_set1_epi32(v); }
+inline I as_int(F v) { return _mm256_castps_si256(v); }
+inline F as_float(I v) { return _mm256_castsi256_ps(v); }
+inline I add(I a, I b) { return _mm256_add_epi32(a, b); }
+inline I sub(I a, I b) { return _mm256_sub_epi32(a, b); }
+inline I bit_and(I a, I b) { return _mm256_and_si256(a, b); }
+inline I bit_or(I a, I b) { return _mm256_or_si256(a, b); }
+template <int kBits>
+inline I shift_right(I v) {
+  return _mm256_srli_epi32(v, kBits);
+}
+inline I less(I a, I b) { return _mm256_cmpgt_epi32(b, a); }
+inline bool any(I mask) { return _mm256_testz_si256(mask, mask) == 0; }
+inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+  const I low = _mm256_set1_epi32(0xff);
+  const I halves[] = {_mm256_packus_epi32(bit_and(a, low), bit_and(b, low)),
+                      _mm256_packus_epi32(bit_and(c, low), bit_and(d, low))};
+  // Packing works per 128 bits: a b c d of the lower half, then of the upper.
+  const I order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  const I bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(halves[0], halves[1]), order);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

@@ -163,6 +163,31 @@ inline void store_first(uint16_t* p, const uint16_t* from, int n) {
   _mm512_mask_storeu_epi16(p, first_lanes(n), _mm512_loadu_si512(from));
 }
 
+inline F div(F a, F b) { return _mm512_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm512_max_ps(a, b); }
+inline F smaller(F a, F b) { return _mm512_min_ps(a, b); }
+
+using I = __m512i;
+inline I splat(int32_t v) { return _mm512_set1_epi32(v); }
+inline I as_int(F v) { return _mm512_castps_si512(v); }
+inline F as_float(I v) { return _mm512_castsi512_ps(v); }
+inline I add(I a, I b) { return _mm512_add_epi32(a, b); }
+inline I sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+inline I bit_and(I a, I b) { return _mm512_and_si512(a, b); }
+inline I bit_or(I a, I b) { return _mm512_or_si512(a, b); }
+template <int kBits>
+inline I shift_right(I v) {
+  return _mm512_srli_epi32(v, kBits);
+}
+inline I less(I a, I b) { return _mm512_movm_epi32(_mm512_cmplt_epi32_mask(a, b)); }
+inline bool any(I mask) { return _mm512_test_epi32_mask(mask, mask) != 0; }
+inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+  const I words[] = {a, b, c, d};
+  for (int k = 0; k < 4; ++k) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * kLanes), _mm512_cvtepi32_epi8(words[k]));
+  }
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 32;

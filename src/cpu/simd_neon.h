@@ -85,6 +85,29 @@ inline void store_bf16(uint16_t* p, Pair v, bool) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {vuzp1q_f32(v.a, v.b), vuzp2q_f32(v.a, v.b)}; }
 
+inline F div(F a, F b) { return vdivq_f32(a, b); }
+inline F larger(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+inline F smaller(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+
+using I = int32x4_t;
+inline I splat(int32_t v) { return vdupq_n_s32(v); }
+inline I as_int(F v) { return vreinterpretq_s32_f32(v); }
+inline F as_float(I v) { return vreinterpretq_f32_s32(v); }
+inline I add(I a, I b) { return vaddq_s32(a, b); }
+inline I sub(I a, I b) { return vsubq_s32(a, b); }
+inline I bit_and(I a, I b) { return vandq_s32(a, b); }
+inline I bit_or(I a, I b) { return vorrq_s32(a, b); }
+template <int kBits>
+inline I shift_right(I v) {
+  return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), kBits));
+}
+inline I less(I a, I b) { return vreinterpretq_s32_u32(vcltq_s32(a, b)); }
+inline bool any(I mask) { return vmaxvq_u32(vreinterpretq_u32_s32(mask)) != 0; }
+inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+  const int16x8_t ab = vcombine_s16(vmovn_s32(a), vmovn_s32(b)), cd = vcombine_s16(vmovn_s32(c), vmovn_s32(d));
+  vst1q_u8(p, vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(ab), vmovn_s16(cd))));
+}
+
 inline void fence() {}
 [[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 32;

@@ -126,6 +126,62 @@ inline Pair split(Pair v) {
   return {{{v.a.v[0], v.a.v[2], v.b.v[0], v.b.v[2]}}, {{v.a.v[1], v.a.v[3], v.b.v[1], v.b.v[3]}}};
 }
 
+inline F div(F a, F b) {
+  return map(a, b, [](float x, float y) { return x / y; });
+}
+inline F larger(F a, F b) {
+  return map(a, b, [](float x, float y) { return x > y ? x : y; });
+}
+inline F smaller(F a, F b) {
+  return map(a, b, [](float x, float y) { return x < y ? x : y; });
+}
+
+struct I {
+  uint32_t v[kLanes];
+};
+inline I splat(int32_t v) {
+  const auto word = static_cast<uint32_t>(v);
+  return {{word, word, word, word}};
+}
+inline I as_int(F v) {
+  I r;
+  memcpy(&r, &v, sizeof r);
+  return r;
+}
+inline F as_float(I v) {
+  F r;
+  memcpy(&r, &v, sizeof r);
+  return r;
+}
+template <class Function>
+inline I map(I a, I b, Function f) {
+  return {{f(a.v[0], b.v[0]), f(a.v[1], b.v[1]), f(a.v[2], b.v[2]), f(a.v[3], b.v[3])}};
+}
+inline I add(I a, I b) {
+  return map(a, b, [](uint32_t x, uint32_t y) { return x + y; });
+}
+inline I sub(I a, I b) {
+  return map(a, b, [](uint32_t x, uint32_t y) { return x - y; });
+}
+inline I bit_and(I a, I b) {
+  return map(a, b, [](uint32_t x, uint32_t y) { return x & y; });
+}
+inline I bit_or(I a, I b) {
+  return map(a, b, [](uint32_t x, uint32_t y) { return x | y; });
+}
+template <int kBits>
+inline I shift_right(I v) {
+  return map(v, v, [](uint32_t x, uint32_t) { return x >> kBits; });
+}
+inline I less(I a, I b) {
+  return map(a, b, [](uint32_t x, uint32_t y) { return static_cast<int32_t>(x) < static_cast<int32_t>(y) ? ~0u : 0u; });
+}
+inline bool any(I mask) { return (mask.v[0] | mask.v[1] | mask.v[2] | mask.v[3]) != 0; }
+inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+  const I words[] = {a, b, c, d};
+  for (int i = 0; i < 4 * kLanes; ++i) p[i] = static_cast<uint8_t>(words[i / kLanes].v[i % kLanes]);
+}
+
 inline void fence() {}
 [[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 16;

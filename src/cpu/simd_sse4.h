@@ -127,6 +127,31 @@ inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {_mm_shuffle_ps(v.a, v.b, 0x88), _mm_shuffle_ps(v.a, v.b, 0xdd)}; }
 
+inline F div(F a, F b) { return _mm_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm_max_ps(a, b); }
+inline F smaller(F a, F b) { return _mm_min_ps(a, b); }
+
+using I = __m128i;
+inline I splat(int32_t v) { return _mm_set1_epi32(v); }
+inline I as_int(F v) { return _mm_castps_si128(v); }
+inline F as_float(I v) { return _mm_castsi128_ps(v); }
+inline I add(I a, I b) { return _mm_add_epi32(a, b); }
+inline I sub(I a, I b) { return _mm_sub_epi32(a, b); }
+inline I bit_and(I a, I b) { return _mm_and_si128(a, b); }
+inline I bit_or(I a, I b) { return _mm_or_si128(a, b); }
+template <int kBits>
+inline I shift_right(I v) {
+  return _mm_srli_epi32(v, kBits);
+}
+inline I less(I a, I b) { return _mm_cmplt_epi32(a, b); }
+inline bool any(I mask) { return _mm_testz_si128(mask, mask) == 0; }
+inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+  const I low = _mm_set1_epi32(0xff);
+  const I ab = _mm_packus_epi32(bit_and(a, low), bit_and(b, low));
+  const I cd = _mm_packus_epi32(bit_and(c, low), bit_and(d, low));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(ab, cd));
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

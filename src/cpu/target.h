@@ -7,6 +7,7 @@
 
 #include "core/backward_call.h"
 #include "core/call.h"
+#include "core/quantize_call.h"
 
 namespace rmsnorm {
 
@@ -52,9 +53,15 @@ struct Target {
   // One block of rows of a backward norm: gradients of x, and the block's sums for those of the parameters.
   void (*backward_block)(const BackwardCall& call, int64_t block);
 
+  // Rows begin .. end-1 of RMSNorm with a quantised output.
+  void (*quantize_rows)(const QuantizeCall& call, int64_t begin, int64_t end);
+
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);
   void (*narrow)(uint16_t* out, const float* in, rn_type type, int64_t n);
+
+  // in / scale as i8, f8e4m3 or f8e5m2, for tests.
+  void (*quantize)(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
 
   // Copies with stores that bypass the caches: the yardstick of the benchmarks.
   void (*stream_copy)(void* out, const void* in, size_t bytes);

@@ -12,11 +12,15 @@
 namespace rmsnorm::reference {
 
 struct Format {
-  int precision;     // significant bits of a normal number
-  int min_exponent;  // the smallest normal number is 2^min_exponent
-  int max_exponent;  // every finite number is below 2^(max_exponent + 1)
-  int bits;          // of storage
+  int precision;       // significant bits of a normal number
+  int min_exponent;    // the smallest normal number is 2^min_exponent
+  int max_exponent;    // every finite number is below 2^(max_exponent + 1)
+  int bits;            // of storage
+  double largest = 0;  // of types without infinity, or whose conversions never give it: what is beyond becomes this
 };
+
+// Whole numbers: i8 outputs; positions, which are only read.
+inline bool is_integer(rn_type type) { return type == RN_I8 || type == RN_I32 || type == RN_I64; }
 
 inline Format format_of(rn_type type) {
   switch (type) {
@@ -26,6 +30,16 @@ inline Format format_of(rn_type type) {
       return {8, -126, 127, 16};
     case RN_F64:
       return {53, -1022, 1023, 64};
+    case RN_F8E4M3:
+      return {4, -6, 8, 8, 448};
+    case RN_F8E5M2:
+      return {3, -14, 15, 8, 57344};
+    case RN_I8:  // spaced by 1 everywhere, like subnormals
+      return {8, 7, 7, 8, 127};
+    case RN_I32:
+      return {32, 31, 31, 32};
+    case RN_I64:
+      return {64, 63, 63, 64};
     default:
       break;
   }
@@ -41,10 +55,13 @@ inline Quad ulp_at(rn_type type, Quad v) {
   return power_of_two(exponent - f.precision + 1);
 }
 
-// The number of type that is nearest to v, ties to even; infinity from half an ulp above the largest finite one.
+// The number of type that is nearest to v, ties to even; infinity from half an ulp above the largest finite one, or
+// that one where infinities saturate. An i8 NaN is 0.
 inline double round_to(rn_type type, Quad v) {
-  if (v == 0 || !is_finite(v)) return static_cast<double>(v);
   const Format f = format_of(type);
+  if (is_nan(v) && is_integer(type)) return 0;
+  if (f.largest != 0 && absolute(v) >= f.largest) return sign_of(v) ? -f.largest : f.largest;
+  if (v == 0 || !is_finite(v)) return static_cast<double>(v);
   const Quad magnitude = absolute(v);
   if (magnitude >= power_of_two(f.max_exponent + 1)) {
     return sign_of(v) ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
@@ -59,16 +76,21 @@ inline double round_to(rn_type type, Quad v) {
   return static_cast<double>(sign_of(v) ? -rounded : rounded);
 }
 
-// The value of stored bits: sign, exponent field, fraction.
+// The value of stored bits: sign, exponent field, fraction. f8e4m3 has numbers where others have infinity and NaNs, but
+// for its last code.
 inline double decode(rn_type type, std::uint64_t stored) {
   const Format f = format_of(type);
+  if (is_integer(type)) {
+    const int unused = 64 - f.bits;
+    return static_cast<double>(static_cast<std::int64_t>(stored << unused) >> unused);
+  }
   const int fraction_bits = f.precision - 1;
   const std::uint64_t fraction = stored & ((std::uint64_t{1} << fraction_bits) - 1);
   const int field_limit = (1 << (f.bits - f.precision)) - 1;
   const int field = static_cast<int>(stored >> fraction_bits) & field_limit;
   const bool negative = (stored >> (f.bits - 1)) & 1;
   double magnitude;
-  if (field == field_limit) {
+  if (type == RN_F8E4M3 ? (stored & 0x7f) == 0x7f : field == field_limit) {
     magnitude = fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
   } else {
     const std::uint64_t whole = field == 0 ? fraction : fraction | std::uint64_t{1} << fraction_bits;
@@ -81,6 +103,8 @@ inline double decode(rn_type type, std::uint64_t stored) {
 // The bits of a value that the type can hold; NaN becomes one quiet pattern.
 inline std::uint64_t encode(rn_type type, double value) {
   const Format f = format_of(type);
+  if (is_integer(type)) return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
+  if (type == RN_F8E4M3 && is_nan(value)) return 0x7f;
   const int fraction_bits = f.precision - 1;
   const std::uint64_t infinity = ((std::uint64_t{1} << (f.bits - f.precision)) - 1) << fraction_bits;
   if (is_nan(value)) return infinity | std::uint64_t{1} << (fraction_bits - 1);

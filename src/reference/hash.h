@@ -19,6 +19,8 @@ inline std::uint64_t canonical_bits(rn_type type, const void* data, std::int64_t
   const std::size_t bytes = static_cast<std::size_t>(f.bits / 8);
   std::uint64_t stored = 0;  // little endian: the low bytes
   std::memcpy(&stored, static_cast<const char*>(data) + index * static_cast<std::int64_t>(bytes), bytes);
+  if (is_integer(type)) return stored;
+  if (type == RN_F8E4M3) return (stored & 0x7f) == 0x7f ? 0x7f : stored;
   const std::uint64_t infinity = ((std::uint64_t{1} << (f.bits - f.precision)) - 1) << (f.precision - 1);
   const std::uint64_t magnitude = stored & ((std::uint64_t{1} << (f.bits - 1)) - 1);
   return magnitude > infinity ? infinity + 1 : stored;

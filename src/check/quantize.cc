@@ -1,0 +1,259 @@
+// RMSNorm with a quantised output, as data.
+#include "reference/quantize.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "check/case.h"
+#include "check/family.h"
+#include "reference/residual.h"
+#include "reference/rms_norm.h"
+#include "reference/ulp.h"
+
+namespace rmsnorm::check {
+
+using namespace reference;
+
+namespace {
+
+// A result may be the reference's neighbour where y / scale is within this many f32 ulps of the boundary between them.
+constexpr double kBoundary = 8;
+// Of a scale, in ulps: y, at most four f32 roundings from exact, is at most 4 ulps of the quotient; and the division.
+// Where y is rounded to 16 bits it is exact, and the scale is the reference's.
+constexpr double kScale = 4.5;
+
+constexpr std::string_view kScalings[] = {"static", "per_row", "per_group"};
+
+constexpr Setting kSettings[] = {
+    {"epsilon", "added to the mean square", 1e-6},
+    {"weight_offset", "added to each weight", 0},
+    {"epsilon_placement", "inside or outside the root", 0, kPlacementNames},
+    {"rounding", "when to round to the type of x", 0, kRoundingNames},
+    {"partial", "columns in the mean square; 0: all", 0, {}, true},
+    {"scaling", "what shares a scale", RN_SCALE_PER_ROW, kScalings},
+    {"static_scale", "with --scaling static", 1},
+    {"power_of_two", "1: scales are rounded up to one", 0, {}, true},
+    {"norm_input", "the sum that the norm reads", 0, kNormInputNames},
+};
+
+class Quantize final : public Operation {
+ public:
+  Quantize(std::string_view name, std::string_view summary, bool add) : name_(name), summary_(summary), add_(add) {}
+
+  std::string_view name() const override { return name_; }
+  std::string_view summary() const override { return summary_; }
+  std::span<const Setting> settings() const override {
+    return add_ ? std::span<const Setting>(kSettings) : std::span<const Setting>(kSettings).first(8);
+  }
+  std::vector<std::pair<std::string_view, bool>> optional() const override {
+    return {{"weight", true}, {"bias", false}};
+  }
+
+  std::vector<rn_type> types(std::string_view name, rn_type x) const override {
+    if (name == "out") return {RN_I8, RN_F8E4M3, RN_F8E5M2};
+    if (name == "scale") return {RN_F32};
+    if (name == "weight" || name == "bias") {
+      if (x == RN_F64) return {RN_F64, RN_F32};
+      return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
+    }
+    if (add_ && (name == "residual" || name == "residual_out")) {
+      return x == RN_F32 || x == RN_F64 ? std::vector<rn_type>{x} : std::vector<rn_type>{x, RN_F32};
+    }
+    return {};
+  }
+
+  std::vector<Slot> slots(const Request& r) const override {
+    if (r.shape.empty()) throw std::invalid_argument("x has no axis; it must have at least one");
+    const auto type = [&](std::string_view name) { return r.type_of(name, types(name, r.x).front()); };
+    Shape scales = r.shape;
+    scales.back() = groups(r);
+    std::vector<Slot> list = {{"out", Role::kOutput, type("out"), r.shape}};
+    if (add_) {
+      const bool same = type("residual") == type("residual_out");
+      list.push_back({"residual_out", Role::kOutput, type("residual_out"), r.shape, Values::kNormal,
+                      same ? "residual" : std::string_view()});
+    }
+    if (scaling(r) != RN_SCALE_STATIC) list.push_back({"scale", Role::kOutput, RN_F32, scales});
+    list.push_back({"x", Role::kInput, r.x, r.shape, r.values});
+    if (add_) list.push_back({"residual", Role::kInput, type("residual"), r.shape, r.values});
+    Slot weight = {"weight", Role::kInput, type("weight"), {r.shape.back()}, Values::kWeight};
+    Slot bias = {"bias", Role::kInput, type("bias"), {r.shape.back()}, Values::kNormal};
+    weight.row_padding = bias.row_padding = false;
+    if (r.has("weight", true)) list.push_back(weight);
+    if (r.has("bias", false)) list.push_back(bias);
+    return list;
+  }
+
+  rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
+    const rn_quantization q = {static_cast<rn_scaling>(scaling(r)), static_cast<float>(number(r, "static_scale")),
+                               static_cast<std::int32_t>(number(r, "power_of_two"))};
+    if (add_) {
+      const rn_add_rms_norm_quantize_options o = {{norm_options(r), norm_input(r)}, q};
+      return rn_add_rms_norm_quantize(t.view("out"), t.view("residual_out"), t.view("scale"), t.view("x"),
+                                      t.view("residual"), t.view("weight"), t.view("bias"), &o, &execution);
+    }
+    const rn_rms_norm_quantize_options o = {norm_options(r), q};
+    return rn_rms_norm_quantize(t.view("out"), t.view("scale"), t.view("x"), t.view("weight"), t.view("bias"), &o,
+                                &execution);
+  }
+
+  Finding judge(const Request& r, const Tensors& t) const override {
+    Finding finding;
+    const std::int64_t rows = t["x"].matrix.rows(), cols = t["x"].matrix.cols();
+    const std::vector<double> weight = t.row("weight", 0), bias = t.row("bias", 0);
+    const Parameters parameters{weight.empty() ? nullptr : weight.data(), bias.empty() ? nullptr : bias.data(),
+                                number(r, "weight_offset")};
+    const std::int64_t group = scaling(r) == RN_SCALE_PER_GROUP ? RN_SCALE_GROUP : cols;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::vector<double> x = norm_reads(finding, r, t, row);
+      std::vector<Quad> exact(x.size());
+      rms_norm(exact.data(), x.data(), cols, r.x, parameters, norm_options(r));
+      std::vector<double> y(x.size());
+      const rn_type y_type = rounds(r) ? r.x : RN_F32;
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] = round_to(y_type, exact[i]);
+      if (rounds(r)) exact.assign(y.begin(), y.end());
+      const std::vector<double> out = t.row("out", row), found_scales = t.row("scale", row);
+      for (std::int64_t begin = 0; begin < cols; begin += group) {
+        const std::int64_t count = std::min(group, cols - begin);
+        double scale = static_cast<double>(static_cast<float>(number(r, "static_scale")));
+        if (!found_scales.empty()) {
+          const std::int64_t index = begin / group;
+          scale = judge_scale(finding, r, y.data() + begin, count, row, index,
+                              found_scales[static_cast<std::size_t>(index)], out_type(r));
+        }
+        for (std::int64_t i = begin; i < begin + count; ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          judge_element(finding, out_type(r), row, i, out[at], y[at], exact[at] / static_cast<Quad>(scale), scale);
+        }
+      }
+    }
+    return finding;
+  }
+
+  std::vector<Request> variants(rn_type x) const override {
+    std::vector<Request> list(12);
+    list[1].types = {{"out", RN_F8E4M3}};
+    list[1].settings = {{"scaling", RN_SCALE_PER_GROUP}};
+    list[2].types = {{"out", RN_F8E5M2}, {"weight", types("weight", x).back()}};
+    list[2].settings = {{"scaling", RN_SCALE_STATIC}, {"static_scale", 0.01}};
+    list[3].settings = {{"rounding", RN_ROUND_BEFORE_WEIGHT}, {"scaling", RN_SCALE_PER_GROUP}};
+    list[4].settings = {{"rounding", RN_ROUND_BEFORE_WEIGHT}, {"weight_offset", 1}, {"power_of_two", 1}};
+    list[4].types = {{"out", RN_F8E4M3}};
+    list[5].settings = {{"weight_offset", 1}, {"epsilon", 0}};
+    list[5].present = {{"bias", true}};
+    list[6].settings = {
+        {"rounding", RN_ROUND_EXACT}, {"weight_offset", 1}, {"scaling", RN_SCALE_STATIC}, {"static_scale", 0.03}};
+    list[7].settings = {{"rounding", RN_ROUND_BEFORE_WEIGHT}, {"epsilon_placement", 1}};
+    list[7].present = {{"bias", true}};
+    list[7].types = {{"out", RN_F8E5M2}, {"weight", types("weight", x).back()}};
+    list[8].present = {{"weight", false}};
+    list[8].settings = {{"scaling", RN_SCALE_PER_GROUP}, {"power_of_two", 1}};
+    list[9].settings = {{"partial", 3}, {"weight_offset", 1}};
+    list[9].types = {{"out", RN_F8E4M3}};
+    list[10].settings = {{"weight_offset", 1}, {"scaling", RN_SCALE_STATIC}, {"static_scale", 0.02}};
+    list[11].settings = {{"power_of_two", 1}};
+    if (add_) {
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        list[i].in_place = i % 2 != 0;
+        if (i % 3 == 1) list[i].settings["norm_input"] = RN_NORM_UNROUNDED_SUM;
+        if (i % 4 == 2) list[i].types["residual"] = types("residual", x).back();
+        if (i % 5 == 3) list[i].types["residual_out"] = types("residual_out", x).back();
+      }
+    }
+    for (Request& r : list) r.x = x;
+    return list;
+  }
+
+ private:
+  double number(const Request& r, std::string_view name) const { return setting(*this, r, name); }
+  int scaling(const Request& r) const { return static_cast<int>(number(r, "scaling")); }
+  rn_norm_input norm_input(const Request& r) const { return static_cast<rn_norm_input>(number(r, "norm_input")); }
+  rn_type out_type(const Request& r) const { return r.type_of("out", RN_I8); }
+  std::int64_t groups(const Request& r) const {
+    return scaling(r) == RN_SCALE_PER_GROUP ? (r.shape.back() + RN_SCALE_GROUP - 1) / RN_SCALE_GROUP : 1;
+  }
+  // y has the type of x, a 16-bit one.
+  bool rounds(const Request& r) const {
+    return static_cast<int>(number(r, "rounding")) == RN_ROUND_BEFORE_WEIGHT && (r.x == RN_F16 || r.x == RN_BF16);
+  }
+
+  rn_rms_norm_options norm_options(const Request& r) const {
+    return {number(r, "epsilon"), number(r, "weight_offset"),
+            static_cast<rn_epsilon_placement>(number(r, "epsilon_placement")),
+            static_cast<rn_rounding>(number(r, "rounding")), static_cast<std::int64_t>(number(r, "partial"))};
+  }
+
+  // The row that the norm reads; residual_out is judged on the way, and must be exact.
+  std::vector<double> norm_reads(Finding& finding, const Request& r, const Tensors& t, std::int64_t row) const {
+    const std::vector<double> x = t.row("x", row);
+    if (!add_) return x;
+    std::vector<double> residual(x.size()), sum(x.size()), reads(x.size());
+    t["residual"].before.read_row(row, residual.data());
+    const rn_type type = r.type_of("residual_out", r.x);
+    add_residual(sum.data(), reads.data(), x.data(), residual.data(), static_cast<std::int64_t>(x.size()), r.x, type,
+                 norm_input(r));
+    const std::vector<double> found = t.row("residual_out", row);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const double error = ulp_distance(type, found[i], sum[i]);
+      finding.add(error, 0, error == 0, "residual_out", row, static_cast<std::int64_t>(i), found[i], sum[i]);
+    }
+    return reads;
+  }
+
+  // Returns the scale that results are judged with: the reference's; of two powers of two that may be, the one found.
+  double judge_scale(Finding& finding, const Request& r, const double* y, std::int64_t count, std::int64_t row,
+                     std::int64_t index, double found, rn_type type) const {
+    const double largest = largest_magnitude(y, count);
+    const bool to_power = number(r, "power_of_two") != 0;
+    const double expected = scale_for_largest(largest, type, to_power);
+    const double limit = rounds(r) ? 0 : kScale;
+    double error = ulp_distance(RN_F32, found, expected);
+    double result = expected;
+    if (to_power && found != expected) {
+      // The reference's neighbour, where max|y| / qmax is next to the smaller of both.
+      const double smaller = std::min(found, expected);
+      const bool neighbours = smaller * 2 == std::max(found, expected);
+      error = neighbours ? ulp_distance(RN_F32, smaller, static_cast<Quad>(largest) / format_of(type).largest)
+                         : std::numeric_limits<double>::infinity();
+      result = found;
+    }
+    finding.add(error, limit, found == expected, "scale", row, index, found, expected);
+    return result;
+  }
+
+  // ratio: y / scale, exactly.
+  static void judge_element(Finding& finding, rn_type type, std::int64_t row, std::int64_t col, double found, double y,
+                            Quad ratio, double scale) {
+    const double expected = quantized(y, scale, type);
+    const bool equal = found == expected || (is_nan(found) && is_nan(expected));
+    double error = equal ? 0 : std::numeric_limits<double>::infinity();
+    if (!equal && !is_nan(found) && !is_nan(expected) && are_neighbours(type, found, expected)) {
+      const Quad boundary = (static_cast<Quad>(found) + static_cast<Quad>(expected)) / 2;
+      error = static_cast<double>(absolute(ratio - boundary) / ulp_at(RN_F32, ratio));
+    }
+    finding.add(error, kBoundary, equal, "out", row, col, found, expected);
+  }
+
+  // Nothing of the type lies between them: their middle rounds to one of both.
+  static bool are_neighbours(rn_type type, double a, double b) {
+    const Quad middle = (static_cast<Quad>(a) + static_cast<Quad>(b)) / 2;
+    const double nearest = round_to(type, middle);
+    return (nearest == a || nearest == b) && static_cast<Quad>(nearest) != middle;
+  }
+
+  std::string_view name_, summary_;
+  bool add_;
+};
+
+}  // namespace
+
+const Operation& rms_norm_quantize_operation() {
+  static const Quantize op("rms_norm_quantize", "rms_norm, then division by a scale and rounding to 8 bits", false);
+  return op;
+}
+const Operation& add_rms_norm_quantize_operation() {
+  static const Quantize op("add_rms_norm_quantize", "residual add, rms_norm, rounding to 8 bits", true);
+  return op;
+}
+
+}  // namespace rmsnorm::check

@@ -1,0 +1,90 @@
+// The forward norms of f64 rows, element by element. The row is scaled by a power of two so that no square overflows;
+// sums are compensated, so that a result is within a few ulp of the row's largest.
+#ifndef RMSNORM_CPU_F64_NORM_H_
+#define RMSNORM_CPU_F64_NORM_H_
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu/f64.h"
+
+namespace rmsnorm {
+
+// One row of a forward norm.
+struct F64Row {
+  const NormCall& call;
+  int64_t row;
+
+  char* at(const Operand& operand) const { return row_address(call, operand, row); }
+
+  // Element i of the row that is normalised.
+  double element(int64_t i) const {
+    const double x = read(at_x, RN_F64, i);
+    return call.add ? x + read(at_residual, RN_F64, i) : x;
+  }
+
+  const char* at_x = at(call.x);
+  const char* at_residual = at(call.residual);
+  const char* at_weight = at(call.weight);
+  const char* at_bias = at(call.bias);
+};
+
+struct F64Scale {
+  double mean, correction, inv;  // of the scaled row
+  double scale;                  // power of two that the elements are multiplied by
+};
+
+// NaNs do not count. Infinities do where no mean is taken: such a row becomes zeros and must not be scaled up.
+inline double largest(const F64Row& rows, int64_t columns, bool centred) {
+  double result = 0;
+  for (int64_t i = 0; i < columns; ++i) {
+    const double magnitude = std::fabs(rows.element(i));
+    if (magnitude < HUGE_VAL || (magnitude == HUGE_VAL && !centred)) result = std::max(result, magnitude);
+  }
+  return result;
+}
+
+inline F64Scale row_scale(const F64Row& rows) {
+  const NormCall& call = rows.call;
+  const bool centred = call.norm != Norm::kRms;
+  const int64_t columns = centred ? call.cols : call.partial;
+  const double d = static_cast<double>(columns);
+
+  // Scaled like this no square overflows, nor does what is compared with epsilon.
+  const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
+  const double peak = std::max(largest(rows, columns, centred), call.norm == Norm::kCenter ? 0.0 : root);
+  const double scale = scale_for(peak);
+
+  F64Scale result = {0, 0, 1, scale};
+  if (centred) {
+    CompensatedSum sum, rest;
+    for (int64_t i = 0; i < columns; ++i) sum.add(rows.element(i) * scale);
+    result.mean = sum.total() / d;
+    for (int64_t i = 0; i < columns; ++i) rest.add(rows.element(i) * scale - result.mean);
+    result.correction = std::isfinite(result.mean) ? rest.total() / d : 0;  // an infinite mean stays one
+    if (call.norm == Norm::kCenter) return result;
+  }
+  CompensatedSum squares;
+  for (int64_t i = 0; i < columns; ++i) {
+    const double t = (rows.element(i) * scale - result.mean) - result.correction;
+    squares.add(t * t);
+  }
+  result.inv = inverse(std::sqrt(squares.total() / d), root, scale, call.epsilon_outside);
+  return result;
+}
+
+// Element i before it is rounded to the type of out.
+inline double normalised(const F64Row& row, const F64Scale& s, double x, int64_t i) {
+  const NormCall& call = row.call;
+  double y = (x * s.scale - s.mean) - s.correction;
+  y = call.norm == Norm::kCenter ? y / s.scale : y * s.inv;
+  if (row.at_weight != nullptr) {
+    const double weight = read(row.at_weight, call.weight.type, i);
+    y *= call.weight_offset != 0 ? weight + call.weight_offset : weight;
+  }
+  return row.at_bias != nullptr ? y + read(row.at_bias, call.bias.type, i) : y;
+}
+
+}  // namespace rmsnorm
+
+#endif  // RMSNORM_CPU_F64_NORM_H_

@@ -1,0 +1,271 @@
+// RMSNorm with a quantised output. A row is staged as f32 in L1: widened (and added to) once, summed, normalised where
+// it lies, then divided by its scale. It is never written in between. Rows longer than the buffer are staged, and
+// normalised, again for each pass.
+#ifndef RMSNORM_CPU_QUANTIZE_INL_H_
+#define RMSNORM_CPU_QUANTIZE_INL_H_
+
+#include "core/quantize_call.h"
+#include "cpu/float8-inl.h"
+#include "cpu/moments-inl.h"
+#include "cpu/rms_norm-inl.h"
+#include "cpu/round_product-inl.h"
+#include "cpu/stage-inl.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+// What is fetched of the next row while this one is computed.
+struct Ahead {
+  const char *x, *residual;
+  int x_bytes, residual_bytes;
+};
+
+// Columns that are normalised: y may be x. bias is null where absent. In f64 `offset` is added to each weight; in f32
+// the weights have theirs.
+struct NormStretch {
+  const float *x, *weight, *bias;
+  float* y;
+  double offset;
+  Ahead ahead;
+};
+
+// y of n columns, to a whole block, and the largest |y| that is not NaN. T: the type that before_weight rounds to, or
+// F32. kWide: in f64 (before_weight: the product alone).
+template <class T, bool kWide>
+[[gnu::noinline]] float normalise(const NormStretch& stretch, double inv, int64_t n) {
+  constexpr int kHalf = kLanes / 2;
+  const NormStretch s = stretch;
+  const F narrow_inv = splat(static_cast<float>(inv));
+  const D wide_inv = splat(inv), offset = splat(s.offset);
+  F peak = splat(0.0f);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    prefetch(s.ahead.x + i * s.ahead.x_bytes);
+    if (s.ahead.residual != nullptr) prefetch(s.ahead.residual + i * s.ahead.residual_bytes);
+    F y;
+    if constexpr (kWide && !T::kNarrow) {
+      D half[2];
+      for (int k = 0; k < 2; ++k) {
+        const D factor = add(load_wide(s.weight + i + k * kHalf), offset);
+        half[k] = mul(mul(load_wide(s.x + i + k * kHalf), wide_inv), factor);
+        if (s.bias != nullptr) half[k] = add(half[k], load_wide(s.bias + i + k * kHalf));
+      }
+      y = narrow(half[0], half[1]);
+    } else {
+      const F x = load(s.x + i);
+      F product;
+      if constexpr (kWide) {
+        product = odd_product(x, inv);
+        product = T::round({product, product}).a;
+      } else {
+        product = round_product<T>(x, inv, narrow_inv);
+      }
+      y = mul(product, load(s.weight + i));
+      if constexpr (T::kNarrow) {
+        if (s.bias != nullptr) y = add(y, load(s.bias + i));
+        y = T::round({y, y}).a;
+      }
+    }
+    store(s.y + i, y);
+    peak = larger(magnitude(y), peak);
+  }
+  float lanes[kLanes];
+  store(lanes, peak);
+  float largest = 0;
+  for (const float lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+
+inline float scale_for_peak(const QuantizeCall& call, float peak) {
+  if (peak == 0) return 1;
+  if (peak > kLargestScale) return call.power_of_two ? kLargestPowerOfTwoScale : kLargestScale;
+  float scale = peak / call.largest;
+  if (scale < kSmallestScale) scale = kSmallestScale;
+  if (!call.power_of_two) return scale;
+  uint32_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  bits = (bits + 0x7fffff) & 0x7f800000;  // up, unless it is one
+  memcpy(&scale, &bits, sizeof bits);
+  return scale;
+}
+
+class QuantizeRows {
+ public:
+  explicit QuantizeRows(const QuantizeCall& call)
+      : call_(call),
+        held_(call.cols <= kHeldColumns),
+        rounds_(call.rounding == RN_ROUND_BEFORE_WEIGHT && call.x.type != RN_F32),
+        wide_(!rounds_ && (call.bias.base != nullptr || call.rounding == RN_ROUND_EXACT)),
+        weight_(call.weight.type, wide_ ? 0 : static_cast<float>(call.weight_offset)),
+        bias_(call.bias.type, 0) {}
+
+  void run(int64_t begin, int64_t end) {
+    const Operand* const operands[] = {&call_.out,      &call_.residual_out, &call_.scale, &call_.x,
+                                       &call_.residual, &call_.weight,       &call_.bias};
+    Walk<7> walk(call_, operands, begin);
+    for (int64_t r = begin; r < end; ++r) {
+      row_ = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5], walk[6]};
+      if (r + 1 < end) walk.advance();
+      ahead_ = {walk[3], walk[4], static_cast<int>(bytes(call_.x.type)), static_cast<int>(bytes(call_.residual.type))};
+      one();
+    }
+    if (call_.stream) fence();
+  }
+
+ private:
+  // Columns of a row that stays in the buffer: with as many bytes of weights L1 is full.
+  static constexpr int64_t kHeldColumns = 4 * kStage;
+
+  struct Row {
+    char *out, *residual_out, *scale, *x, *residual, *weight, *bias;
+  };
+
+  static int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
+  int64_t stop(int64_t i) const { return call_.cols - i < kStage ? call_.cols - i : kStage; }
+  float* buffer(int64_t i) { return row_buffer_ + (held_ ? i : 0); }
+
+  // Columns i .. i+n-1 of what the norm reads. `first`: they are read for the first time; `last`: for the last.
+  const float* read(int64_t i, int64_t n, bool first, bool last) {
+    if (held_ && !first) return staged_[i / kStage];
+    const float* x = stage(*reinterpret_cast<Stage*>(buffer(i)), row_.x + i * bytes(call_.x.type), call_.x.type, n);
+    if (call_.add) x = sum(x, i, n, held_ || last);
+    if (held_) staged_[i / kStage] = x;
+    return x;
+  }
+
+  const float* sum(const float* x, int64_t i, int64_t n, bool write) {
+    const float* residual = stage(residual_, row_.residual + i * bytes(call_.residual.type), call_.residual.type, n);
+    float* to = buffer(i);
+    const bool round = !call_.unrounded_sum;
+    const int64_t end = whole_blocks(n);
+    if (round && call_.residual_out.type == RN_F16) {
+      add_rounded<F16>(to, x, residual, end);
+    } else if (round && call_.residual_out.type == RN_BF16) {
+      add_rounded<BF16>(to, x, residual, end);
+    } else {
+      add_rounded<F32>(to, x, residual, end);
+    }
+    if (write) {
+      const rn_type type = call_.residual_out.type;
+      unstage(row_.residual_out + i * bytes(type), type, to, n, call_.stream);
+    }
+    return to;
+  }
+
+  template <class T>
+  [[gnu::noinline]] static void add_rounded(float* to, const float* x, const float* residual, int64_t end) {
+    for (int64_t i = 0; i < end; i += kPair) {
+      F32::store<false>(to + i, T::round(add(F32::load<false>(x + i), F32::load<false>(residual + i))), false);
+    }
+  }
+
+  RowScale row_scale() {
+    Moments total = {0, 0};
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      const float* x = read(i, n, true, false);
+      const int64_t counted = call_.partial - i < n ? call_.partial - i : n;
+      if (counted > 0)
+        total.square += chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x}, 0, counted).square;
+    }
+    return rms_scale(call_, SumMode::kWide, total, [&](SumMode, double) { return total; });
+  }
+
+  // Normalises n columns from column i + at on, which lie at x + at, into the buffer.
+  float normalise_group(const float* x, const RowScale& scale, int64_t i, int64_t at, int64_t n) {
+    const int64_t columns = stop(i);
+    NormStretch s;
+    s.x = x + at;
+    s.weight = weight_.at(row_.weight, call_.cols, i, columns) + at;
+    s.bias = row_.bias == nullptr ? nullptr : bias_.at(row_.bias, call_.cols, i, columns) + at;
+    s.y = buffer(i) + at;
+    s.ahead = ahead_;
+    s.ahead.x += (i + at) * ahead_.x_bytes;
+    if (s.ahead.residual != nullptr) s.ahead.residual += (i + at) * ahead_.residual_bytes;
+    s.offset = wide_ && row_.weight != nullptr ? call_.weight_offset : 0;
+    if (rounds_) return call_.x.type == RN_F16 ? normalise_as<F16>(s, scale, n) : normalise_as<BF16>(s, scale, n);
+    return scale.wide || wide_ ? normalise<F32, true>(s, scale.inv, n) : normalise<F32, false>(s, scale.inv, n);
+  }
+  template <class T>
+  static float normalise_as(const NormStretch& s, const RowScale& scale, int64_t n) {
+    return scale.wide ? normalise<T, true>(s, scale.inv, n) : normalise<T, false>(s, scale.inv, n);
+  }
+
+  void one() {
+    const RowScale scale = row_scale();
+    const int64_t group = call_.group;
+    if (row_.scale != nullptr && group == call_.cols) return one_scale(scale);
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      const float* x = read(i, n, false, true);
+      if (row_.scale == nullptr) {
+        normalise_group(x, scale, i, 0, n);
+        quantize_stretch(codes_, call_.out.type, buffer(i), call_.static_scale, n);
+      } else {
+        for (int64_t at = 0; at < n; at += group) {
+          const int64_t columns = n - at < group ? n - at : group;
+          const float own = scale_for_peak(call_, normalise_group(x, scale, i, at, columns));
+          store_scale((i + at) / group, own);
+          quantize_stretch(codes_ + at, call_.out.type, buffer(i) + at, own, columns);
+        }
+      }
+      write_codes(i, n);
+    }
+  }
+
+  void one_scale(const RowScale& scale) {
+    float peak = 0;
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      const float here = normalise_group(read(i, n, false, false), scale, i, 0, n);
+      peak = here > peak ? here : peak;
+    }
+    const float own = scale_for_peak(call_, peak);
+    store_scale(0, own);
+    for (int64_t i = 0; i < call_.cols; i += kStage) {
+      const int64_t n = stop(i);
+      if (!held_) normalise_group(read(i, n, false, true), scale, i, 0, n);
+      quantize_stretch(codes_, call_.out.type, buffer(i), own, n);
+      write_codes(i, n);
+    }
+  }
+
+  void store_scale(int64_t group, float scale) {
+    *reinterpret_cast<float*>(row_.scale + group * call_.scale_stride) = scale;
+  }
+
+  // Codes go out in whole registers, of floats as far as the vocabulary knows.
+  void write_codes(int64_t i, int64_t n) {
+    constexpr int64_t kBytes = kLanes * 4;
+    char* to = row_.out + i;
+    const auto* from = reinterpret_cast<const char*>(codes_);
+    int64_t at = 0;
+    const uintptr_t misaligned = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
+    if (call_.stream && misaligned != 0) {
+      at = static_cast<int64_t>(kVectorBytes - misaligned);
+      at = at < n ? at : n;
+      memcpy(to, from, static_cast<size_t>(at));
+    }
+    if (call_.stream) {
+      for (; at + kBytes <= n; at += kBytes) {
+        stream(reinterpret_cast<float*>(to + at), load(reinterpret_cast<const float*>(from + at)));
+      }
+    }
+    memcpy(to + at, from + at, static_cast<size_t>(n - at));
+  }
+
+  const QuantizeCall& call_;
+  bool held_;
+  bool rounds_;  // y has the type of x, which is a 16-bit one
+  bool
+      wide_;  // y of every row is formed in f64: beside a bias, which may take digits away, and where that is asked for
+  Row row_;
+  Ahead ahead_;
+  StagedParameter weight_, bias_;
+  const float* staged_[kHeldColumns / kStage];
+  Stage residual_;
+  alignas(64) float row_buffer_[kHeldColumns + kBlock];
+  alignas(64) uint8_t codes_[kStage + kBlock];
+};
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_QUANTIZE_INL_H_

@@ -5,6 +5,7 @@ include(CheckCXXSourceCompiles)
 set(RMSNORM_KERNEL_SOURCES
   src/cpu/backward_kernels.cc
   src/cpu/kernels.cc
+  src/cpu/qk_norm_rope_kernels.cc
   src/cpu/quantize_kernels.cc)
 set(RMSNORM_KERNEL_TARGETS "") # names, best first
 set(RMSNORM_KERNEL_OBJECTS "") # their objects, as generator expressions

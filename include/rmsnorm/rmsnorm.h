@@ -33,6 +33,7 @@
 #include "rmsnorm/core.h"
 #include "rmsnorm/norms.h"
 #include "rmsnorm/quantize.h"
+#include "rmsnorm/rope.h"
 #include "rmsnorm/targets.h"
 
 #endif /* RMSNORM_RMSNORM_H_ */

@@ -15,5 +15,6 @@
 #include "rmsnorm/norms.hpp"
 #include "rmsnorm/quantize.hpp"
 #include "rmsnorm/rmsnorm.h"
+#include "rmsnorm/rope.hpp"
 
 #endif  // RMSNORM_RMSNORM_HPP_

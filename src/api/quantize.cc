@@ -100,7 +100,7 @@ rn_status run(const QuantizeArguments& a) {
   const Claim outputs[] = {
       {"out", &call.out, call.cols},
       {"residual_out", &call.residual_out, call.cols, &call.residual},
-      {.name = "scale", .operand = &call.scale, .columns = scales, .apart = call.scale_stride},
+      {.name = "scale", .operand = &call.scale, .columns = 1, .count = scales, .apart = call.scale_stride},
   };
   const Claim inputs[] = {{"x", &call.x, call.cols},
                           {"residual", &call.residual, call.cols},

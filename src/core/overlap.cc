@@ -116,13 +116,15 @@ struct NamedRegion {
   const Operand* alias;
   Region region;
   Interval bytes;
-  int64_t shape[kMaxAxes], strides[kMaxAxes];  // of the region, where columns are an axis
+  int64_t count, apart;
+  int64_t shape[kMaxAxes], strides[kMaxAxes];  // of the region, where it has an axis of its own
 };
 
 bool is_alias(const NamedRegion& output, const NamedRegion& input, int leading) {
   const Operand& a = *output.operand;
   const Operand& b = *input.operand;
-  return a.base == b.base && a.type == b.type && std::equal(a.strides, a.strides + leading, b.strides);
+  const bool same_steps = output.count == input.count && (output.count <= 1 || output.apart == input.apart);
+  return same_steps && a.base == b.base && a.type == b.type && std::equal(a.strides, a.strides + leading, b.strides);
 }
 
 bool disjoint(Interval a, Interval b) { return a.end <= b.begin || b.end <= a.begin; }
@@ -175,20 +177,24 @@ rn_status check_overlap(const char* function, const RowShape& shape, std::span<c
   int count = 0;
   const auto add = [&](const Claim& claim) {
     const Operand& operand = *claim.operand;
-    if (operand.base == nullptr) return;
+    if (operand.base == nullptr || claim.count == 0) return;
     NamedRegion& added = regions[count++];
     added.name = claim.name;
     added.operand = &operand;
     added.alias = claim.alias;
     added.region = {reinterpret_cast<uintptr_t>(operand.base), claim.columns * type_size(operand.type),
                     claim.shared ? 0 : shape.leading, shape.shape, operand.strides};
-    if (claim.apart != 0) {
+    added.count = claim.count;
+    added.apart = claim.apart;
+    if (claim.count > 1) {
       const int leading = added.region.axes;
       std::copy_n(shape.shape, leading, added.shape);
       std::copy_n(operand.strides, leading, added.strides);
-      added.shape[leading] = claim.columns;
+      added.shape[leading] = claim.count;
       added.strides[leading] = claim.apart;
-      added.region = {added.region.base, type_size(operand.type), leading + 1, added.shape, added.strides};
+      added.region.axes = leading + 1;
+      added.region.shape = added.shape;
+      added.region.strides = added.strides;
     }
     added.bytes = bounds(added.region);
   };

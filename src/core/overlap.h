@@ -9,7 +9,7 @@
 
 namespace rmsnorm {
 
-// Leading axes, and one of columns that do not lie side by side.
+// Leading axes, and one of what a row has several of.
 inline constexpr int kMaxAxes = kMaxLeading + 1;
 
 // `bytes` contiguous bytes at base + sum of i_k * strides[k], for each index 0 <= i_k < shape[k] (sizes >= 1).
@@ -42,7 +42,8 @@ struct Claim {
   int64_t columns;
   const Operand* alias = nullptr;  // of an output: the input whose place it may take, with equal type and strides
   bool shared = false;             // one row of elements, whatever the rows of x
-  int64_t apart = 0;               // bytes from one of `columns` to the next; 0: they lie side by side
+  int64_t count = 1;               // so many times in each row,
+  int64_t apart = 0;               // so many bytes apart
 };
 
 inline constexpr int kMaxClaims = 16;

@@ -49,8 +49,8 @@ rn_status check_type(const Argument& a, const rn_view* x) {
   if (x == nullptr) {
     return fail(RN_INVALID_TYPE, "%s: %s.type is %s; it must be %s", a.function, a.rule.name, name, allowed.text);
   }
-  return fail(RN_INVALID_TYPE, "%s: %s.type is %s; it must be %s where x is %s", a.function, a.rule.name, name,
-              allowed.text, rn_type_name(x->type));
+  return fail(RN_INVALID_TYPE, "%s: %s.type is %s; it must be %s where %s is %s", a.function, a.rule.name, name,
+              allowed.text, a.rule.of, rn_type_name(x->type));
 }
 
 rn_status check_rank_and_sizes(const Argument& a) {
@@ -127,14 +127,14 @@ rn_status check_data(const Argument& a) {
   return status != RN_OK ? status : check_span(a);
 }
 
-rn_status wrong_rank(const Argument& a, int rank, const char* why) {
-  return fail(RN_INVALID_VALUE, "%s: %s.rank is %" PRId32 "; it must be %d, %s", a.function, a.rule.name, a.view.rank,
-              rank, why);
+rn_status wrong_rank(const Argument& a, int rank, const char* why, const char* of) {
+  return fail(RN_INVALID_VALUE, "%s: %s.rank is %" PRId32 "; it must be %d, %s%s", a.function, a.rule.name, a.view.rank,
+              rank, why, of);
 }
 
 rn_status wrong_size(const Argument& a, int axis, const char* rule, int64_t size, int x_axis) {
-  return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be %s%" PRId64 ", the size of x.shape[%d]",
-              a.function, a.rule.name, axis, a.view.shape[axis], rule, size, x_axis);
+  return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be %s%" PRId64 ", the size of %s.shape[%d]",
+              a.function, a.rule.name, axis, a.view.shape[axis], rule, size, a.rule.of, x_axis);
 }
 
 rn_status check_shape(const Argument& a, const rn_view& x) {
@@ -142,27 +142,27 @@ rn_status check_shape(const Argument& a, const rn_view& x) {
     case Form::kX:
       return RN_OK;
     case Form::kSame:
-      if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of x");
+      if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of ", a.rule.of);
       for (int k = 0; k < x.rank; ++k) {
         if (a.view.shape[k] != x.shape[k]) return wrong_size(a, k, "", x.shape[k], k);
       }
       return RN_OK;
     case Form::kStatistic:
       if (x.rank == 1) {
-        if (a.view.rank != 1) return wrong_rank(a, 1, "as x is one row");
+        if (a.view.rank != 1) return wrong_rank(a, 1, "as x is one row", "");
         if (a.view.shape[0] == 1) return RN_OK;
         return fail(RN_INVALID_VALUE, "%s: %s.shape[0] is %" PRId64 "; it must be 1, as x is one row", a.function,
                     a.rule.name, a.view.shape[0]);
       }
-      if (a.view.rank != x.rank - 1) return wrong_rank(a, x.rank - 1, "one less than the rank of x");
+      if (a.view.rank != x.rank - 1) return wrong_rank(a, x.rank - 1, "one less than the rank of ", a.rule.of);
       for (int k = 0; k < x.rank - 1; ++k) {
         if (a.view.shape[k] != x.shape[k]) return wrong_size(a, k, "", x.shape[k], k);
       }
       return RN_OK;
     case Form::kBroadcast:
       if (a.view.rank > x.rank) {
-        return fail(RN_INVALID_VALUE, "%s: %s.rank is %" PRId32 "; it must be at most %" PRId32 ", the rank of x",
-                    a.function, a.rule.name, a.view.rank, x.rank);
+        return fail(RN_INVALID_VALUE, "%s: %s.rank is %" PRId32 "; it must be at most %" PRId32 ", the rank of %s",
+                    a.function, a.rule.name, a.view.rank, x.rank, a.rule.of);
       }
       for (int k = 0; k < a.view.rank; ++k) {
         const int x_axis = k + x.rank - a.view.rank;
@@ -172,10 +172,10 @@ rn_status check_shape(const Argument& a, const rn_view& x) {
       }
       return RN_OK;
     case Form::kVector:
-      if (a.view.rank != 1) return wrong_rank(a, 1, "a vector that all rows share");
+      if (a.view.rank != 1) return wrong_rank(a, 1, "a vector that all rows share", "");
       return a.view.shape[0] == x.shape[x.rank - 1] ? RN_OK : wrong_size(a, 0, "", x.shape[x.rank - 1], x.rank - 1);
     case Form::kOwnCols:
-      if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of x");
+      if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of ", a.rule.of);
       for (int k = 0; k < x.rank - 1; ++k) {
         if (a.view.shape[k] != x.shape[k]) return wrong_size(a, k, "", x.shape[k], k);
       }
@@ -214,8 +214,8 @@ rn_status take_x(const char* function, const OperandRule& rule, const rn_view& v
   if (status != RN_OK) return status;
   const int64_t cols = view.shape[a.last()];
   if (cols < 1 || cols > kMaxCols) {
-    return fail(RN_INVALID_VALUE, "%s: x.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the normalised axis",
-                function, static_cast<int>(a.last()), cols);
+    return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the normalised axis",
+                function, rule.name, static_cast<int>(a.last()), cols);
   }
   shape->cols = cols;
   shape->leading = view.rank - 1;
@@ -227,8 +227,8 @@ rn_status take_x(const char* function, const OperandRule& rule, const rn_view& v
   for (int k = 0; k < shape->leading && shape->rows != 0; ++k) {
     if (__builtin_mul_overflow(shape->rows, view.shape[k], &shape->rows) || shape->rows > kMaxRows) {
       return fail(RN_INVALID_VALUE,
-                  "%s: x.shape[%d] is %" PRId64 "; the product of x's leading sizes must be at most 2^40 rows",
-                  function, k, view.shape[k]);
+                  "%s: %s.shape[%d] is %" PRId64 "; the product of %s's leading sizes must be at most 2^40 rows",
+                  function, rule.name, k, view.shape[k], rule.name);
     }
   }
   status = check_data(a);

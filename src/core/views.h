@@ -31,8 +31,9 @@ struct OperandRule {
   const char* name;  // as the header spells the argument
   Form form;
   bool output;
-  uint32_t types;    // those it may have
-  int64_t cols = 0;  // kOwnCols: the size of its last axis
+  uint32_t types;        // those it may have
+  int64_t cols = 0;      // kOwnCols: the size of its last axis
+  const char* of = "x";  // the operand that its shape and type follow from
 };
 
 inline constexpr int64_t kMaxCols = int64_t{1} << 31;

@@ -10,8 +10,9 @@
 
 namespace rmsnorm::RMSNORM_TARGET {
 
-void backward_block(const BackwardCall& call, int64_t block);              // backward_kernels.cc
-void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);  // quantize_kernels.cc, as is the next
+void backward_block(const BackwardCall& call, int64_t block);               // backward_kernels.cc
+void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);   // quantize_kernels.cc, as is the next
+void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);  // qk_norm_rope_kernels.cc
 void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
 
 namespace {
@@ -402,6 +403,7 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         apply,
                         backward_block,
                         quantize_rows,
+                        qk_norm_rope,
                         widen_array,
                         narrow_array,
                         quantize_array,

@@ -10,6 +10,7 @@
 //   I             a register of kLanes 32-bit integers: splat, as_int and as_float (the same bits), add, sub, bit_and,
 //                 bit_or, shift_right (zeros come in), less (signed; all bits of a lane where true), any (of a mask)
 //   store_bytes   the low bytes of four I
+//   interleave    the inverse of split
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
 //   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
 //   div, sqrt     of D, as IEEE 754 has them

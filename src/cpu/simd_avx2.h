@@ -172,6 +172,12 @@ inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
 }
 
+// The inverse of split.
+inline Pair interleave(Pair v) {
+  const F low = _mm256_unpacklo_ps(v.a, v.b), high = _mm256_unpackhi_ps(v.a, v.b);
+  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

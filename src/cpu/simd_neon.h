@@ -108,6 +108,9 @@ inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
   vst1q_u8(p, vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(ab), vmovn_s16(cd))));
 }
 
+// The inverse of split.
+inline Pair interleave(Pair v) { return {vzip1q_f32(v.a, v.b), vzip2q_f32(v.a, v.b)}; }
+
 inline void fence() {}
 [[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 32;

@@ -182,6 +182,11 @@ inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
   for (int i = 0; i < 4 * kLanes; ++i) p[i] = static_cast<uint8_t>(words[i / kLanes].v[i % kLanes]);
 }
 
+// The inverse of split.
+inline Pair interleave(Pair v) {
+  return {{{v.a.v[0], v.b.v[0], v.a.v[1], v.b.v[1]}}, {{v.a.v[2], v.b.v[2], v.a.v[3], v.b.v[3]}}};
+}
+
 inline void fence() {}
 [[gnu::always_inline]] inline void prefetch(const void* p) { __builtin_prefetch(p); }
 inline constexpr int kRegisterCount = 16;

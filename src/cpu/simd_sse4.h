@@ -152,6 +152,9 @@ inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(ab, cd));
 }
 
+// The inverse of split.
+inline Pair interleave(Pair v) { return {_mm_unpacklo_ps(v.a, v.b), _mm_unpackhi_ps(v.a, v.b)}; }
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

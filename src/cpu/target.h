@@ -7,6 +7,7 @@
 
 #include "core/backward_call.h"
 #include "core/call.h"
+#include "core/qk_norm_rope_call.h"
 #include "core/quantize_call.h"
 
 namespace rmsnorm {
@@ -55,6 +56,9 @@ struct Target {
 
   // Rows begin .. end-1 of RMSNorm with a quantised output.
   void (*quantize_rows)(const QuantizeCall& call, int64_t begin, int64_t end);
+
+  // Tokens begin .. end-1 of the norm of Q and K with rotary embedding.
+  void (*qk_norm_rope)(const QkNormRopeCall& call, int64_t begin, int64_t end);
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);

@@ -114,11 +114,8 @@ rn_status take_positions(const rn_view* positions, const rn_view& q, const RowSh
   rn_view of_token = q;  // without heads
   of_token.rank = q.rank - 1;
   of_token.shape[q.rank - 2] = q.shape[q.rank - 1];
-  const OperandRule rule = {.name = "positions",
-                            .form = Form::kStatistic,
-                            .output = false,
-                            .types = bit(RN_I32) | bit(RN_I64),
-                            .of = "q without heads"};
+  const OperandRule rule = {
+      .name = "positions", .form = Form::kStatistic, .output = false, .types = bit(RN_I32) | bit(RN_I64), .of = "q"};
   return take_operand(kFunction, rule, *positions, of_token, tokens, &call->positions);
 }
 

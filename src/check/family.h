@@ -16,6 +16,7 @@ const Operation& add_rms_norm_backward_operation();
 const Operation& add_layer_norm_backward_operation();
 const Operation& rms_norm_quantize_operation();
 const Operation& add_rms_norm_quantize_operation();
+const Operation& qk_norm_rope_operation();
 
 }  // namespace rmsnorm::check
 

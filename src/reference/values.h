@@ -35,6 +35,7 @@ enum class Values {
   kInfinity,     // normal; odd rows hold one infinity, placed likewise
   kWeight,       // 1 + normal / 4, what trained weights look like
   kWhole,        // whole numbers -8 .. 8
+  kIndex,        // whole numbers 0 .. 15
 };
 
 struct NamedValues {
@@ -49,6 +50,7 @@ inline constexpr NamedValues kNamedValues[] = {
     {Values::kMixed, "mixed"},       {Values::kSubnormal, "subnormal"}, {Values::kZeros, "zeros"},
     {Values::kNan, "nan"},           {Values::kInfinity, "infinity"},   {Values::kWeight, "weight"},
     {Values::kWhole, "whole"},
+    {Values::kIndex, "index"},
 };
 
 constexpr std::string_view name_of(Values values) {
@@ -166,6 +168,8 @@ inline double draw(Values values, rn_type type, std::uint64_t seed, Stream strea
       return 1 + n / 4;
     case Values::kWhole:
       return static_cast<double>(static_cast<std::int64_t>(random % 17) - 8);
+    case Values::kIndex:
+      return static_cast<double>(random % 16);
     case Values::kNan:
     case Values::kInfinity:
       break;

@@ -13,6 +13,11 @@ struct Ahead {
   int x_bytes, residual_bytes;
 };
 
+// Asks for the lines of columns i .. i+n-1.
+inline void fetch(const char* p, int64_t i, int element, int n) {
+  for (int byte = 0; byte < n * element; byte += 64) prefetch(p + i * element + byte);
+}
+
 // Columns that are normalised: y may be x. bias is null where absent. In f64 `offset` is added to each weight; in f32
 // the weights have theirs.
 struct NormStretch {
@@ -27,39 +32,42 @@ struct NormStretch {
 template <class T, bool kWide>
 [[gnu::noinline]] float normalise(const NormStretch& stretch, double inv, int64_t n) {
   constexpr int kHalf = kLanes / 2;
+  constexpr int kTurn = 4;  // registers
   const NormStretch s = stretch;
   const F narrow_inv = splat(static_cast<float>(inv));
   const D wide_inv = splat(inv), offset = splat(s.offset);
   F peak = splat(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    prefetch(s.ahead.x + i * s.ahead.x_bytes);
-    if (s.ahead.residual != nullptr) prefetch(s.ahead.residual + i * s.ahead.residual_bytes);
-    F y;
+  for (int64_t i = 0; i < n; i += kTurn * kLanes) {
+    fetch(s.ahead.x, i, s.ahead.x_bytes, kTurn * kLanes);
+    if (s.ahead.residual != nullptr) fetch(s.ahead.residual, i, s.ahead.residual_bytes, kTurn * kLanes);
+    F y[kTurn];
     if constexpr (kWide && !T::kNarrow) {
-      D half[2];
-      for (int k = 0; k < 2; ++k) {
-        const D factor = add(load_wide(s.weight + i + k * kHalf), offset);
-        half[k] = mul(mul(load_wide(s.x + i + k * kHalf), wide_inv), factor);
-        if (s.bias != nullptr) half[k] = add(half[k], load_wide(s.bias + i + k * kHalf));
+      for (int r = 0; r < kTurn; ++r) {
+        D half[2];
+        for (int k = 0; k < 2; ++k) {
+          const int64_t at = i + r * kLanes + k * kHalf;
+          const D factor = add(load_wide(s.weight + at), offset);
+          half[k] = mul(mul(load_wide(s.x + at), wide_inv), factor);
+          if (s.bias != nullptr) half[k] = add(half[k], load_wide(s.bias + at));
+        }
+        y[r] = narrow(half[0], half[1]);
       }
-      y = narrow(half[0], half[1]);
     } else {
-      const F x = load(s.x + i);
-      F product;
-      if constexpr (kWide) {
-        product = odd_product(x, inv);
-        product = T::round({product, product}).a;
-      } else {
-        product = round_product<T>(x, inv, narrow_inv);
-      }
-      y = mul(product, load(s.weight + i));
-      if constexpr (T::kNarrow) {
-        if (s.bias != nullptr) y = add(y, load(s.bias + i));
-        y = T::round({y, y}).a;
+      round_products<T, kWide>(y, s.x + i, inv, narrow_inv);
+#pragma GCC unroll 4
+      for (int r = 0; r < kTurn; ++r) {
+        y[r] = mul(y[r], load(s.weight + i + r * kLanes));
+        if constexpr (T::kNarrow) {
+          if (s.bias != nullptr) y[r] = add(y[r], load(s.bias + i + r * kLanes));
+          y[r] = T::round({y[r], y[r]}).a;
+        }
       }
     }
-    store(s.y + i, y);
-    peak = larger(magnitude(y), peak);
+#pragma GCC unroll 4
+    for (int r = 0; r < kTurn; ++r) {
+      store(s.y + i + r * kLanes, y[r]);
+      peak = larger(magnitude(y[r]), peak);
+    }
   }
   float lanes[kLanes];
   store(lanes, peak);

@@ -47,15 +47,22 @@ inline I near_tie(F p) {
   return x;
 }
 
-// T is F16, BF16, or F32: then there is nothing to round.
-template <class T>
-[[gnu::always_inline]] inline F round_product(F x, double inv, F narrow_inv) {
-  F p = mul(x, narrow_inv);
+// Several registers of products. T is F16, BF16, or F32: then there is nothing to round. kExact: each lane from f64,
+// which a row at the ends of the range needs.
+template <class T, bool kExact, int kCount>
+[[gnu::always_inline]] inline void round_products(F (&p)[kCount], const float* x, double inv, F narrow_inv) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kCount; ++r) p[r] = mul(load(x + r * kLanes), narrow_inv);
   if constexpr (T::kNarrow) {
-    if (__builtin_expect(any(near_tie<T>(p)), 0)) p = odd_product(x, inv);
-    return T::round({p, p}).a;
+    I near = near_tie<T>(p[0]);
+#pragma GCC unroll 4
+    for (int r = 1; r < kCount; ++r) near = bit_or(near, near_tie<T>(p[r]));
+    if (kExact || __builtin_expect(any(near), 0)) {
+      for (int r = 0; r < kCount; ++r) p[r] = odd_product(load(x + r * kLanes), inv);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kCount; ++r) p[r] = T::round({p[r], p[r]}).a;
   }
-  return p;
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

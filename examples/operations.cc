@@ -28,6 +28,16 @@ void rms_norm() {
   print("rms_norm", out);
 }
 
+void gated_rms_norm() {
+  // [gated_rms_norm]
+  std::vector<float> out(x.size());
+  rmsnorm::gated_rms_norm(rmsnorm::matrix(out.data(), kRows, kCols), {}, rmsnorm::matrix(x.data(), kRows, kCols),
+                          rmsnorm::matrix(residual.data(), kRows, kCols), rmsnorm::vector(weight.data(), kCols),
+                          {.epsilon = 1e-5, .gate_order = rmsnorm::GateOrder::kFirst, .groups = 2});
+  // [end]
+  print("gated_rms_norm", out);
+}
+
 void layer_norm() {
   // [layer_norm]
   std::vector<float> out(x.size()), mean(kRows), inv_std(kRows);
@@ -94,6 +104,7 @@ void errors() {
 
 int main() {
   rms_norm();
+  gated_rms_norm();
   layer_norm();
   add_rms_norm();
   add_layer_norm();

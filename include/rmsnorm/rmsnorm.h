@@ -31,6 +31,7 @@
 
 #include "rmsnorm/backward.h"
 #include "rmsnorm/core.h"
+#include "rmsnorm/gated_rms_norm.h"
 #include "rmsnorm/norms.h"
 #include "rmsnorm/quantize.h"
 #include "rmsnorm/rope.h"

@@ -12,6 +12,7 @@
 
 #include "rmsnorm/backward.hpp"
 #include "rmsnorm/core.hpp"
+#include "rmsnorm/gated_rms_norm.hpp"
 #include "rmsnorm/norms.hpp"
 #include "rmsnorm/quantize.hpp"
 #include "rmsnorm/rmsnorm.h"

@@ -4,10 +4,9 @@ namespace rmsnorm::check {
 
 std::vector<const Operation*> family() {
   return {
-      &rms_norm_backward_operation(),     &layer_norm_backward_operation(),
-      &add_rms_norm_backward_operation(), &add_layer_norm_backward_operation(),
-      &rms_norm_quantize_operation(),     &add_rms_norm_quantize_operation(),
-      &qk_norm_rope_operation(),
+      &rms_norm_backward_operation(),       &layer_norm_backward_operation(),   &add_rms_norm_backward_operation(),
+      &add_layer_norm_backward_operation(), &gated_rms_norm_operation(),        &gated_rms_norm_backward_operation(),
+      &rms_norm_quantize_operation(),       &add_rms_norm_quantize_operation(), &qk_norm_rope_operation(),
   };
 }
 

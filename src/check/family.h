@@ -17,6 +17,8 @@ const Operation& add_layer_norm_backward_operation();
 const Operation& rms_norm_quantize_operation();
 const Operation& add_rms_norm_quantize_operation();
 const Operation& qk_norm_rope_operation();
+const Operation& gated_rms_norm_operation();
+const Operation& gated_rms_norm_backward_operation();
 
 }  // namespace rmsnorm::check
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/float16.h"
+#include "cpu/block_sums.h"
 #include "cpu/fp_environment.h"
 #include "cpu/rows.h"
 #include "cpu/target.h"
@@ -23,49 +23,10 @@ void f64_block(const BackwardCall& call, int64_t block) {
   f64_backward_rows(call, begin, end, dweight, dbias);
 }
 
-double load(const Operand& operand, int64_t i) {
-  switch (operand.type) {
-    case RN_F16:
-      return static_cast<double>(f16_to_f32(reinterpret_cast<const uint16_t*>(operand.base)[i]));
-    case RN_BF16:
-      return static_cast<double>(bf16_to_f32(reinterpret_cast<const uint16_t*>(operand.base)[i]));
-    case RN_F64:
-      return reinterpret_cast<const double*>(operand.base)[i];
-    default:
-      return static_cast<double>(reinterpret_cast<const float*>(operand.base)[i]);
-  }
-}
-
-void store(const Operand& operand, int64_t i, double value) {
-  switch (operand.type) {
-    case RN_F16:
-      reinterpret_cast<uint16_t*>(operand.base)[i] = f32_to_f16(static_cast<float>(value));
-      return;
-    case RN_BF16:
-      reinterpret_cast<uint16_t*>(operand.base)[i] = f32_to_bf16(static_cast<float>(value));
-      return;
-    case RN_F64:
-      reinterpret_cast<double*>(operand.base)[i] = value;
-      return;
-    default:
-      reinterpret_cast<float*>(operand.base)[i] = static_cast<float>(value);
-  }
-}
-
-// The sums of all blocks, columns begin .. end-1, in the order of the blocks.
+// The sums of all blocks, columns begin .. end-1, into dweight (0) or dbias (1).
 void add_blocks(const BackwardCall& call, const Operand& gradient, int64_t which, int64_t begin, int64_t end) {
-  constexpr int64_t kTogether = 64;  // columns: a line of each block is read once
-  for (int64_t i = begin; i < end; i += kTogether) {
-    const int64_t n = std::min(kTogether, end - i);
-    double totals[kTogether] = {};
-    for (int64_t block = 0; block < block_count(call.rows); ++block) {
-      const double* sums = call.sums + (kSumsPerColumn * block + which) * call.cols + i;
-      for (int64_t k = 0; k < n; ++k) totals[k] += sums[k];
-    }
-    for (int64_t k = 0; k < n; ++k) {
-      store(gradient, i + k, call.accumulate ? load(gradient, i + k) + totals[k] : totals[k]);
-    }
-  }
+  const double* sums = call.sums + which * call.cols;
+  add_block_sums(gradient, call.accumulate, sums, block_count(call.rows), kSumsPerColumn * call.cols, begin, end);
 }
 
 struct Tasks {

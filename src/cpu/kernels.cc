@@ -10,10 +10,13 @@
 
 namespace rmsnorm::RMSNORM_TARGET {
 
-void backward_block(const BackwardCall& call, int64_t block);               // backward_kernels.cc
-void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);   // quantize_kernels.cc, as is the next
-void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);  // qk_norm_rope_kernels.cc
+void backward_block(const BackwardCall& call, int64_t block);        // backward_kernels.cc
+void gated_rows(const GatedCall& call, int64_t begin, int64_t end);  // gated_rms_norm_kernels.cc, as the next two
+void gated_backward_block(const GatedBackwardCall& call, int64_t block);
+void silu(float* out, const float* gate, int64_t n);
+void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);  // quantize_kernels.cc, as is the next
 void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
+void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);  // qk_norm_rope_kernels.cc
 
 namespace {
 
@@ -404,9 +407,12 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         backward_block,
                         quantize_rows,
                         qk_norm_rope,
+                        gated_rows,
+                        gated_backward_block,
                         widen_array,
                         narrow_array,
                         quantize_array,
+                        silu,
                         stream_copy};
 
 }  // namespace rmsnorm::RMSNORM_TARGET

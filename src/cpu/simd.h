@@ -11,9 +11,11 @@
 //                 bit_or, shift_right (zeros come in), less (signed; all bits of a lane where true), any (of a mask)
 //   store_bytes   the low bytes of four I
 //   interleave    the inverse of split
+//   into_exponent(v)  the low bits of v moved to where the exponent begins: with 1.5 * 2^23 + 127 + k (f64: 1.5 * 2^52 +
+//                 1023 + k), 2^k
 //   sum_lanes(D)  folds the upper half onto the lower one until one lane is left
 //   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
-//   div, sqrt     of D, as IEEE 754 has them
+//   div, sqrt     as IEEE 754 has them; sqrt of D only
 //   all_within(D v, low, high)  whether low <= v <= high in every lane
 //   round_bf16, round_f16, load_*, store_*, split: 16-bit elements. "Split" order holds the elements at even places in
 //                 a and those at odd places in b; with bf16 it costs a shift and a mask where memory order needs

@@ -33,6 +33,13 @@ inline bool all_within(D v, D low, D high) {
   const D inside = _mm256_and_pd(_mm256_cmp_pd(v, low, _CMP_GE_OQ), _mm256_cmp_pd(v, high, _CMP_LE_OQ));
   return _mm256_movemask_pd(inside) == 0xf;
 }
+inline F div(F a, F b) { return _mm256_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm256_max_ps(a, b); }
+inline D larger(D a, D b) { return _mm256_max_pd(a, b); }
+inline F smaller(F a, F b) { return _mm256_min_ps(a, b); }
+inline D smaller(D a, D b) { return _mm256_min_pd(a, b); }
+inline F into_exponent(F v) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(v), 23)); }
+inline D into_exponent(D v) { return _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(v), 52)); }
 inline F add_exact_product(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm256_fmadd_pd(a, b, c); }
 
@@ -143,10 +150,6 @@ inline void load_first(uint16_t* to, const uint16_t* p, int n) {
   }
   put(to, v, false);
 }
-
-inline F div(F a, F b) { return _mm256_div_ps(a, b); }
-inline F larger(F a, F b) { return _mm256_max_ps(a, b); }
-inline F smaller(F a, F b) { return _mm256_min_ps(a, b); }
 
 using I = __m256i;
 inline I splat(int32_t v) { return _mm256_set1_epi32(v); }

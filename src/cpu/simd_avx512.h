@@ -32,6 +32,13 @@ inline D sqrt(D v) { return _mm512_sqrt_pd(v); }
 inline bool all_within(D v, D low, D high) {
   return (_mm512_cmp_pd_mask(v, low, _CMP_GE_OQ) & _mm512_cmp_pd_mask(v, high, _CMP_LE_OQ)) == 0xff;
 }
+inline F div(F a, F b) { return _mm512_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm512_max_ps(a, b); }
+inline D larger(D a, D b) { return _mm512_max_pd(a, b); }
+inline F smaller(F a, F b) { return _mm512_min_ps(a, b); }
+inline D smaller(D a, D b) { return _mm512_min_pd(a, b); }
+inline F into_exponent(F v) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(v), 23)); }
+inline D into_exponent(D v) { return _mm512_castsi512_pd(_mm512_slli_epi64(_mm512_castpd_si512(v), 52)); }
 inline F add_exact_product(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline D add_exact_product(D a, D b, D c) { return _mm512_fmadd_pd(a, b, c); }
 
@@ -162,10 +169,6 @@ inline void store_first(float* p, const float* from, int n) {
 inline void store_first(uint16_t* p, const uint16_t* from, int n) {
   _mm512_mask_storeu_epi16(p, first_lanes(n), _mm512_loadu_si512(from));
 }
-
-inline F div(F a, F b) { return _mm512_div_ps(a, b); }
-inline F larger(F a, F b) { return _mm512_max_ps(a, b); }
-inline F smaller(F a, F b) { return _mm512_min_ps(a, b); }
 
 using I = __m512i;
 inline I splat(int32_t v) { return _mm512_set1_epi32(v); }

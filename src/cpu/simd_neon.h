@@ -31,6 +31,13 @@ inline bool all_within(D v, D low, D high) {
   const uint64x2_t inside = vandq_u64(vcgeq_f64(v, low), vcleq_f64(v, high));
   return (vgetq_lane_u64(inside, 0) & vgetq_lane_u64(inside, 1)) != 0;
 }
+inline F div(F a, F b) { return vdivq_f32(a, b); }
+inline F larger(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }  // vmaxq would keep a NaN in a, too
+inline D larger(D a, D b) { return vbslq_f64(vcgtq_f64(a, b), a, b); }
+inline F smaller(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+inline D smaller(D a, D b) { return vbslq_f64(vcltq_f64(a, b), a, b); }
+inline F into_exponent(F v) { return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(v), 23)); }
+inline D into_exponent(D v) { return vreinterpretq_f64_u64(vshlq_n_u64(vreinterpretq_u64_f64(v), 52)); }
 inline F add_exact_product(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 inline D add_exact_product(D a, D b, D c) { return vfmaq_f64(c, a, b); }
 
@@ -84,10 +91,6 @@ inline void store_bf16(uint16_t* p, Pair v, bool) {
 
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {vuzp1q_f32(v.a, v.b), vuzp2q_f32(v.a, v.b)}; }
-
-inline F div(F a, F b) { return vdivq_f32(a, b); }
-inline F larger(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-inline F smaller(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
 
 using I = int32x4_t;
 inline I splat(int32_t v) { return vdupq_n_s32(v); }

@@ -62,6 +62,39 @@ inline D sqrt(D v) { return {{__builtin_sqrt(v.v[0]), __builtin_sqrt(v.v[1])}}; 
 inline bool all_within(D v, D low, D high) {
   return v.v[0] >= low.v[0] && v.v[0] <= high.v[0] && v.v[1] >= low.v[1] && v.v[1] <= high.v[1];
 }
+inline F div(F a, F b) {
+  return map(a, b, [](float x, float y) { return x / y; });
+}
+inline F larger(F a, F b) {
+  return map(a, b, [](float x, float y) { return x > y ? x : y; });
+}
+inline D larger(D a, D b) {
+  return map(a, b, [](double x, double y) { return x > y ? x : y; });
+}
+inline F smaller(F a, F b) {
+  return map(a, b, [](float x, float y) { return x < y ? x : y; });
+}
+inline D smaller(D a, D b) {
+  return map(a, b, [](double x, double y) { return x < y ? x : y; });
+}
+inline F into_exponent(F v) {
+  return map(v, v, [](float x, float) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits <<= 23;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+  });
+}
+inline D into_exponent(D v) {
+  return map(v, v, [](double x, double) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits <<= 52;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+  });
+}
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
@@ -124,16 +157,6 @@ inline void store_bf16_split(uint16_t* p, Pair v, bool) {
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) {
   return {{{v.a.v[0], v.a.v[2], v.b.v[0], v.b.v[2]}}, {{v.a.v[1], v.a.v[3], v.b.v[1], v.b.v[3]}}};
-}
-
-inline F div(F a, F b) {
-  return map(a, b, [](float x, float y) { return x / y; });
-}
-inline F larger(F a, F b) {
-  return map(a, b, [](float x, float y) { return x > y ? x : y; });
-}
-inline F smaller(F a, F b) {
-  return map(a, b, [](float x, float y) { return x < y ? x : y; });
 }
 
 struct I {

@@ -33,6 +33,13 @@ inline D sqrt(D v) { return _mm_sqrt_pd(v); }
 inline bool all_within(D v, D low, D high) {
   return _mm_movemask_pd(_mm_and_pd(_mm_cmpge_pd(v, low), _mm_cmple_pd(v, high))) == 3;
 }
+inline F div(F a, F b) { return _mm_div_ps(a, b); }
+inline F larger(F a, F b) { return _mm_max_ps(a, b); }
+inline D larger(D a, D b) { return _mm_max_pd(a, b); }
+inline F smaller(F a, F b) { return _mm_min_ps(a, b); }
+inline D smaller(D a, D b) { return _mm_min_pd(a, b); }
+inline F into_exponent(F v) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_castps_si128(v), 23)); }
+inline D into_exponent(D v) { return _mm_castsi128_pd(_mm_slli_epi64(_mm_castpd_si128(v), 52)); }
 inline F add_exact_product(F a, F b, F c) { return add(mul(a, b), c); }
 inline D add_exact_product(D a, D b, D c) { return add(mul(a, b), c); }
 
@@ -126,10 +133,6 @@ inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
 
 // 2 * kLanes values in memory order -> those at even places, those at odd places.
 inline Pair split(Pair v) { return {_mm_shuffle_ps(v.a, v.b, 0x88), _mm_shuffle_ps(v.a, v.b, 0xdd)}; }
-
-inline F div(F a, F b) { return _mm_div_ps(a, b); }
-inline F larger(F a, F b) { return _mm_max_ps(a, b); }
-inline F smaller(F a, F b) { return _mm_min_ps(a, b); }
 
 using I = __m128i;
 inline I splat(int32_t v) { return _mm_set1_epi32(v); }

@@ -7,6 +7,7 @@
 
 #include "core/backward_call.h"
 #include "core/call.h"
+#include "core/gated_rms_norm_call.h"
 #include "core/qk_norm_rope_call.h"
 #include "core/quantize_call.h"
 
@@ -60,12 +61,19 @@ struct Target {
   // Tokens begin .. end-1 of the norm of Q and K with rotary embedding.
   void (*qk_norm_rope)(const QkNormRopeCall& call, int64_t begin, int64_t end);
 
+  // Rows begin .. end-1 of gated RMSNorm, and one block of rows of its backward.
+  void (*gated_rows)(const GatedCall& call, int64_t begin, int64_t end);
+  void (*gated_backward_block)(const GatedBackwardCall& call, int64_t block);
+
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);
   void (*narrow)(uint16_t* out, const float* in, rn_type type, int64_t n);
 
   // in / scale as i8, f8e4m3 or f8e5m2, for tests.
   void (*quantize)(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
+
+  // silu of n elements, for tests.
+  void (*silu)(float* out, const float* gate, int64_t n);
 
   // Copies with stores that bypass the caches: the yardstick of the benchmarks.
   void (*stream_copy)(void* out, const void* in, size_t bytes);

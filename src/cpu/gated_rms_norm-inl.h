@@ -1,0 +1,444 @@
+// Gated RMSNorm, forward. The passes over a group of columns:
+//   gate last   squares of x;  then  out = x inv w silu(gate)
+//   gate first  u = x silu(gate), kept in the L1 cache, and its squares;  then  out = u inv w
+// in f32, with sums in f64. A group that f32 cannot hold is done again in f64, which depends on the group alone.
+// Buffers of u and of the weight hold registers in the order in which T loads them: kSplit (simd.h) where T is bf16.
+#ifndef RMSNORM_CPU_GATED_RMS_NORM_INL_H_
+#define RMSNORM_CPU_GATED_RMS_NORM_INL_H_
+
+#include "core/gated_rms_norm_call.h"
+#include "cpu/moments-inl.h"
+#include "cpu/silu-inl.h"
+#include "cpu/stage-inl.h"
+
+namespace rmsnorm::RMSNORM_TARGET {
+
+// Columns of u that are kept between the passes; wider groups compute them twice.
+inline constexpr int64_t kKeptColumns = 4 * kStage;
+// Columns of weight that are kept from row to row.
+inline constexpr int64_t kKeptWeight = 2 * kStage;
+
+template <class T>
+inline constexpr bool kSplitOrder = T::kType == RN_BF16;
+
+// 32 lanes of f64, filled in the same order on every target: 32 elements at a turn, in memory order or first those at
+// even places, then those at odd places.
+template <bool kSplit>
+class SquareLanes {
+ public:
+  SquareLanes() {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRegisters; ++r) lanes_[r] = splat(0.0);
+  }
+  static constexpr int kPairs = kWideLanes / kPair;  // pairs at a turn
+
+  [[gnu::always_inline]] void take(Pair v, int pair) {
+    const int a = kSplit ? 2 * pair : 4 * pair, b = kSplit ? kRegisters / 2 + 2 * pair : 4 * pair + 2;
+    square(lanes_[a], lower(v.a));
+    square(lanes_[a + 1], upper(v.a));
+    square(lanes_[b], lower(v.b));
+    square(lanes_[b + 1], upper(v.b));
+  }
+  double total() { return fold(lanes_); }
+
+ private:
+  static constexpr int kRegisters = kWideLanes / (kLanes / 2);
+  static void square(D& lane, D v) { lane = add_exact_product(v, v, lane); }
+
+  D lanes_[kRegisters];
+};
+
+// x as a Source of sums (moments-inl.h).
+template <class T>
+struct GatedSource {
+  static constexpr bool kFastSum = T::kNarrow;
+  static constexpr bool kSplitSum = kSplitOrder<T>;
+  const typename T::Storage* x;
+
+  template <bool Split>
+  Pair load(int64_t i) const {
+    return T::template load<Split>(x + i);
+  }
+  template <bool Split>
+  Pair load_part(int64_t i, int n) const {
+    return RMSNORM_TARGET::load_part<T, Split>(x + i, n);
+  }
+  Quad load_wide(int64_t i) const { return widen(T::template load<false>(x + i)); }
+};
+
+// What a pass over at most kStage columns reads, and where the next row will be read.
+template <class T>
+struct GatedStretch {
+  using Storage = typename T::Storage;
+  const Storage *x, *gate;
+  const float* weight;
+  const char *next_x, *next_gate;
+};
+
+// u = 2^32 x silu(gate), and the sum of its squares.
+template <class T>
+[[gnu::noinline]] double gate_and_sum(float* u, const GatedStretch<T>& stretch, int64_t n) {
+  constexpr bool kSplit = kSplitOrder<T>;
+  using Lanes = SquareLanes<kSplit>;
+  const GatedStretch<T> s = stretch;
+  Lanes lanes;
+  const auto gated = [u](int64_t i, Pair x, Pair gate) __attribute__((always_inline)) {
+    const Pair v = mul(x, scaled_silu(gate));
+    store(u + i, v.a);
+    store(u + i + kLanes, v.b);
+    return v;
+  };
+  int64_t i = 0;
+  for (; i + kWideLanes <= n; i += kWideLanes) {
+#pragma GCC unroll 4
+    for (int pair = 0; pair < Lanes::kPairs; ++pair) {
+      const int64_t at = i + pair * kPair;
+      lanes.take(gated(at, T::template load<kSplit>(s.x + at), T::template load<kSplit>(s.gate + at)), pair);
+    }
+  }
+  for (int pair = 0; i < n; i += kPair, ++pair) {
+    const int left = n - i < kPair ? static_cast<int>(n - i) : kPair;
+    Pair x, gate;
+    if (left == kPair) {
+      x = T::template load<kSplit>(s.x + i);
+      gate = T::template load<kSplit>(s.gate + i);
+    } else {
+      x = load_part<T, kSplit>(s.x + i, left);
+      gate = load_part<T, kSplit>(s.gate + i, left);
+    }
+    const Pair v = gated(i, x, gate);
+    // A pair's place among the lanes must be known when this is compiled.
+#pragma GCC unroll 4
+    for (int k = 0; k < Lanes::kPairs; ++k) {
+      if (k == pair) lanes.take(v, k);
+    }
+  }
+  return lanes.total();
+}
+
+// out = R(u inv) w.
+template <class T, class R>
+[[gnu::noinline]] void apply_scale(typename T::Storage* out, const float* u, const float* weight, float inv, int64_t n,
+                                   bool streamed) {
+  constexpr bool kSplit = kSplitOrder<T>;
+  const F scale = splat(inv);
+  const auto result = [=](int64_t i) __attribute__((always_inline)) {
+    const Pair v = R::round(Pair{mul(load(u + i), scale), mul(load(u + i + kLanes), scale)});
+    return mul(v, Pair{load(weight + i), load(weight + i + kLanes)});
+  };
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) T::template store<kSplit>(out + i, result(i), streamed);
+  if (i < n) store_part<T, kSplit>(out + i, result(i), static_cast<int>(n - i));
+}
+
+// out = R(R(x inv) w) silu(gate), the outer R only with kProduct.
+template <class T, class R, bool kProduct>
+[[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, float inv, int64_t n,
+                                  bool streamed) {
+  constexpr bool kSplit = kSplitOrder<T>;
+  constexpr int kBytes = sizeof(typename T::Storage);
+  const GatedStretch<T> s = stretch;
+  const F scale = splat(inv);
+  const auto result = [&](int64_t i, Pair x, Pair gate) __attribute__((always_inline)) {
+    Pair v = R::round(Pair{mul(x.a, scale), mul(x.b, scale)});
+    v = mul(v, Pair{load(s.weight + i), load(s.weight + i + kLanes)});
+    if constexpr (kProduct) v = R::round(v);
+    return mul(v, silu(gate));
+  };
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) {
+    prefetch(s.next_x + i * kBytes);
+    prefetch(s.next_gate + i * kBytes);
+    T::template store<kSplit>(
+        out + i, result(i, T::template load<kSplit>(s.x + i), T::template load<kSplit>(s.gate + i)), streamed);
+  }
+  if (i < n) {
+    const int left = static_cast<int>(n - i);
+    const Pair v = result(i, load_part<T, kSplit>(s.x + i, left), load_part<T, kSplit>(s.gate + i, left));
+    store_part<T, kSplit>(out + i, v, left);
+  }
+}
+
+// The weight as f32 in T's order, kept from row to row where it fits and is the same memory. Absent: ones.
+template <class T>
+class GatedWeight {
+ public:
+  GatedWeight(const GatedCall& call)
+      : type_(call.weight.type), width_(call.width), step_(whole_blocks(call.width)), groups_(call.groups) {
+    fits_ = step_ <= kKeptWeight && step_ * groups_ <= kKeptWeight;
+  }
+
+  // Columns i .. i+n-1 of a group (n <= kStage, i a multiple of kStage).
+  const float* at(const char* p, int64_t group, int64_t i, int64_t n) {
+    if (!fits_) {
+      fill(held_, p, group * width_ + i, n);
+      return held_;
+    }
+    if (p != current_ || !filled_) {
+      for (int64_t g = 0; g < groups_; ++g) {
+        for (int64_t k = 0; k < width_; k += kStage) {
+          fill(held_ + g * step_ + k, p, g * width_ + k, width_ - k < kStage ? width_ - k : kStage);
+        }
+      }
+      current_ = p;
+      filled_ = true;
+    }
+    return held_ + group * step_ + i;
+  }
+
+ private:
+  void fill(float* to, const char* p, int64_t from, int64_t n) const {
+    constexpr bool kSplit = kSplitOrder<T>;
+    for (int64_t i = 0; i < n; i += kPair) {
+      Pair v = splat_pair(1.0f);
+      if (p != nullptr) {
+        const Any weight = {p, type_};
+        v = n - i >= kPair ? load_any<kSplit>(weight, from + i)
+                           : load_any_part<kSplit>(weight, from + i, static_cast<int>(n - i));
+      }
+      store(to + i, v.a);
+      store(to + i + kLanes, v.b);
+    }
+  }
+
+  rn_type type_;
+  int64_t width_, step_, groups_;
+  bool fits_, filled_ = false;
+  const char* current_ = nullptr;
+  alignas(64) float held_[kKeptWeight + kBlock];
+};
+
+// Copies n bytes with streaming stores.
+inline void stream_bytes(char* to, const char* from, int64_t n) {
+  const uintptr_t misaligned = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
+  int64_t i = misaligned == 0 ? 0 : static_cast<int64_t>(kVectorBytes - misaligned);
+  if (i > n) i = n;
+  memcpy(to, from, static_cast<size_t>(i));
+  constexpr int64_t kBytes = kLanes * sizeof(float);
+  for (; i + kBytes <= n; i += kBytes) {
+    F v;
+    memcpy(&v, from + i, sizeof v);
+    stream(reinterpret_cast<float*>(to + i), v);
+  }
+  memcpy(to + i, from + i, static_cast<size_t>(n - i));
+}
+
+struct GatedRow {
+  char *out, *x, *gate, *weight, *inv;
+};
+
+// Rows of one call. T: the type that the passes read and write; operands of other types are staged as F32. R: what the
+// norm is rounded to, F32 for not at all.
+template <class T, class R>
+class GatedRows {
+  using Storage = typename T::Storage;
+
+ public:
+  explicit GatedRows(const GatedCall& call) : call_(call), weight_(call) {}
+
+  void run(int64_t begin, int64_t end) {
+    const Operand* const operands[] = {&call_.out, &call_.x, &call_.gate, &call_.weight, &call_.inv};
+    Walk<5> walk(call_, operands, begin);
+    for (int64_t r = begin; r < end; ++r) {
+      const GatedRow row = {walk[0], walk[1], walk[2], walk[3], walk[4]};
+      if (r + 1 < end) walk.advance();
+      const GatedRow next = {walk[0], walk[1], walk[2], walk[3], walk[4]};
+      for (int64_t group = 0; group < call_.groups; ++group) {
+        const double inv = call_.gate_first ? gate_first(row, next, group) : gate_last(row, next, group);
+        if (row.inv != nullptr) {
+          *reinterpret_cast<float*>(row.inv + group * call_.inv_step) = static_cast<float>(inv);
+        }
+      }
+    }
+    if (call_.stream) fence();
+  }
+
+ private:
+  static int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
+  int64_t stop(int64_t i) const { return call_.width - i < kStage ? call_.width - i : kStage; }
+  static const char* column(const char* row, const Operand& operand, int64_t at) {
+    return row + at * bytes(operand.type);
+  }
+
+  // n elements from column `at` on, as T.
+  static const Storage* read(Stage& buffer, const char* row, const Operand& operand, int64_t at, int64_t n) {
+    const char* p = column(row, operand, at);
+    if constexpr (T::kType == RN_F32) {
+      if (operand.type != RN_F32) return stage(buffer, p, operand.type, n);
+    }
+    return reinterpret_cast<const Storage*>(p);
+  }
+
+  GatedStretch<T> stretch(const GatedRow& row, const GatedRow& next, int64_t group, int64_t i, int64_t n) {
+    const int64_t at = group * call_.width + i;
+    return {read(x_, row.x, call_.x, at, n), read(gate_, row.gate, call_.gate, at, n),
+            weight_.at(row.weight, group, i, n), column(next.x, call_.x, at), column(next.gate, call_.gate, at)};
+  }
+
+  // Runs write(where, streamed), which writes n elements as T, and sees to it that they get to column `at` of out.
+  template <class Write>
+  void write(const GatedRow& row, int64_t at, int64_t n, const Write& write) {
+    char* p = row.out + at * bytes(call_.out.type);
+    if (call_.out.type != T::kType) {
+      write(reinterpret_cast<Storage*>(out_.at), false);
+      unstage(p, call_.out.type, out_.at, n, call_.stream);
+    } else if (call_.stream && reinterpret_cast<uintptr_t>(p) % kVectorBytes != 0) {
+      write(reinterpret_cast<Storage*>(out_.at), false);
+      stream_bytes(p, reinterpret_cast<const char*>(out_.at), n * static_cast<int64_t>(sizeof(Storage)));
+    } else {
+      write(reinterpret_cast<Storage*>(p), call_.stream);
+    }
+  }
+
+  // ---- the gate behind the norm ----
+
+  double gate_last(const GatedRow& row, const GatedRow& next, int64_t group) {
+    double square = squares<T::kNarrow>(row, group);
+    if constexpr (T::kNarrow) {
+      const double chunks = static_cast<double>((call_.width + kChunk - 1) / kChunk);
+      if (__builtin_expect(!(square >= kFastSumFloor * chunks && square <= kLargestSum), 0)) {
+        square = squares<false>(row, group);
+      }
+    }
+    const double mean = square / static_cast<double>(call_.width);
+    const double inv = 1 / __builtin_sqrt(mean + call_.epsilon);
+    if (__builtin_expect(!(inv >= kInvFloor && inv <= kInvCeiling && mean >= kSmallestMeanSquare), 0)) {
+      apply_wide<false>(row, group, inv);
+      return inv;
+    }
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const GatedStretch<T> s = stretch(row, next, group, i, n);
+      write(row, group * call_.width + i, n, [&](Storage* out, bool streamed) {
+        if (R::kNarrow && call_.round_product) {
+          apply_gate<T, R, true>(out, s, static_cast<float>(inv), n, streamed);
+        } else {
+          apply_gate<T, R, false>(out, s, static_cast<float>(inv), n, streamed);
+        }
+      });
+    }
+    return inv;
+  }
+
+  template <bool kFast>
+  double squares(const GatedRow& row, int64_t group) {
+    double square = 0;
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const GatedSource<T> source = {read(x_, row.x, call_.x, group * call_.width + i, n)};
+      if constexpr (kFast) {
+        square += chunk_moments<FastLanes<GatedSource<T>>>(source, 0, n).square;
+      } else {
+        square += chunk_moments<WideLanes<false, GatedSource<T>>>(source, 0, n).square;
+      }
+    }
+    return square;
+  }
+
+  // ---- the gate before the norm ----
+
+  double gate_first(const GatedRow& row, const GatedRow& next, int64_t group) {
+    constexpr double kScale = static_cast<double>(SiluF32::kScale);
+    const bool kept = call_.width <= kKeptColumns;
+    double square = 0;  // of 2^32 u
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      square += gate_and_sum<T>(u_ + (kept ? i : 0), stretch(row, next, group, i, n), n);
+    }
+    const double scaled_mean = square / static_cast<double>(call_.width);
+    const double inv = 1 / __builtin_sqrt(scaled_mean * (1 / (kScale * kScale)) + call_.epsilon);
+    // From here on no u is subnormal but where the result is, and none infinite.
+    if (__builtin_expect(!(scaled_mean >= 1 && scaled_mean <= kScale * kScale * kScale && inv >= 1 / kScale), 0)) {
+      return gate_first_wide(row, group);
+    }
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const float* u = u_ + (kept ? i : 0);
+      const float* weight;
+      if (kept) {
+        weight = weight_.at(row.weight, group, i, n);
+      } else {
+        const GatedStretch<T> s = stretch(row, next, group, i, n);
+        gate_and_sum<T>(u_, s, n);
+        weight = s.weight;
+      }
+      write(row, group * call_.width + i, n, [&](Storage* out, bool streamed) {
+        apply_scale<T, R>(out, u, weight, static_cast<float>(inv / kScale), n, streamed);
+      });
+    }
+    return inv;
+  }
+
+  double gate_first_wide(const GatedRow& row, int64_t group) {
+    constexpr int kHalf = kLanes / 2;
+    constexpr int kRegisters = kWideLanes / kHalf;
+    double square = 0;
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const WideStretch s = wide_stretch(row, group, i, n);
+      D lanes[kRegisters];
+      for (D& lane : lanes) lane = splat(0.0);
+      for (int64_t k = 0; k < whole_blocks(n); k += kHalf) {
+        const D u = mul(load_wide(s.x + k), silu_and_slope(load_wide(s.gate + k)).silu);
+        D& lane = lanes[k % kWideLanes / kHalf];
+        lane = add(lane, mul(u, u));
+      }
+      square += fold(lanes);
+    }
+    const double inv = 1 / __builtin_sqrt(square / static_cast<double>(call_.width) + call_.epsilon);
+    apply_wide<true>(row, group, inv);
+    return inv;
+  }
+
+  // ---- groups that f32 cannot hold ----
+
+  struct WideStretch {
+    const float *x, *gate, *weight;
+  };
+  WideStretch wide_stretch(const GatedRow& row, int64_t group, int64_t i, int64_t n) {
+    const int64_t at = group * call_.width + i;
+    const auto wide = [&](Stage& buffer, const char* p, const Operand& operand) {
+      return stage(buffer, column(p, operand, at), operand.type, n, true);
+    };
+    return {wide(x_, row.x, call_.x), wide(gate_, row.gate, call_.gate),
+            row.weight == nullptr ? nullptr : wide(wide_weight_, row.weight, call_.weight)};
+  }
+
+  template <bool kGateFirst>
+  [[gnu::noinline]] void apply_wide(const GatedRow& row, int64_t group, double inv) {
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const WideStretch s = wide_stretch(row, group, i, n);
+      for (int64_t k = 0; k < whole_blocks(n); k += kPair) {
+        const Quad x = widen(F32::load<false>(s.x + k)), gate = widen(F32::load<false>(s.gate + k));
+        const Quad weight = widen(s.weight == nullptr ? splat_pair(1.0f) : F32::load<false>(s.weight + k));
+        F32::store<false>(out_.at + k, wide_result<kGateFirst>(x, gate, weight, inv), false);
+      }
+      unstage(row.out + (group * call_.width + i) * bytes(call_.out.type), call_.out.type, out_.at, n, call_.stream);
+    }
+  }
+
+  template <bool kGateFirst>
+  Pair wide_result(const Quad& x, const Quad& gate, const Quad& weight, double inv) const {
+    Quad v, activated;
+    for (int k = 0; k < 4; ++k) {
+      activated.d[k] = silu_and_slope(gate.d[k]).silu;
+      v.d[k] = mul(kGateFirst ? mul(x.d[k], activated.d[k]) : x.d[k], splat(inv));
+    }
+    if (R::kNarrow) v = widen(R::round(narrow(v)));
+    for (int k = 0; k < 4; ++k) v.d[k] = mul(v.d[k], weight.d[k]);
+    if constexpr (kGateFirst) return narrow(v);
+    if (R::kNarrow && call_.round_product) v = widen(R::round(narrow(v)));
+    for (int k = 0; k < 4; ++k) v.d[k] = mul(v.d[k], activated.d[k]);
+    return narrow(v);
+  }
+
+  const GatedCall& call_;
+  GatedWeight<T> weight_;
+  Stage x_, gate_, out_, wide_weight_;
+  alignas(64) float u_[kKeptColumns + kBlock];
+};
+
+}  // namespace rmsnorm::RMSNORM_TARGET
+
+#endif  // RMSNORM_CPU_GATED_RMS_NORM_INL_H_

@@ -6,7 +6,7 @@
 # writes it for bsf.
 set(later "%[yz]mm|%k[0-7]|\tv[a-z0-9]+ [^\n]*%xmm|\t(pshufb|pinsr[bdq]|pextr[bdq]|round[sp][sd]|p?blendv|ptest")
 string(APPEND later "|pmulld|pm(in|ax)(s[bd]|u[wd])|pmov[sz]x|pabs[bwd]|palignr|h(add|sub)p[sd]|movs[hl]dup|movddup")
-string(APPEND later "|popcnt|lzcnt|crc32|andn|sh[lr]x|sarx|rorx|mulx|movbe)[a-z]* ")
+string(APPEND later "|popcnt|lzcnt|crc32|andn[lq]? |sh[lr]x|sarx|rorx|mulx|movbe)[a-z]* ")
 
 foreach(object IN LISTS COMMON)
   execute_process(COMMAND "${OBJDUMP}" -d "${object}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)

@@ -7,7 +7,8 @@ set(RMSNORM_KERNEL_SOURCES
   src/cpu/gated_rms_norm_kernels.cc
   src/cpu/kernels.cc
   src/cpu/qk_norm_rope_kernels.cc
-  src/cpu/quantize_kernels.cc)
+  src/cpu/quantize_kernels.cc
+  src/cpu/slice_sum_kernels.cc)
 set(RMSNORM_KERNEL_TARGETS "") # names, best first
 set(RMSNORM_KERNEL_OBJECTS "") # their objects, as generator expressions
 

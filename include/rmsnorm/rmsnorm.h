@@ -35,6 +35,7 @@
 #include "rmsnorm/norms.h"
 #include "rmsnorm/quantize.h"
 #include "rmsnorm/rope.h"
+#include "rmsnorm/sharded.h"
 #include "rmsnorm/targets.h"
 
 #endif /* RMSNORM_RMSNORM_H_ */

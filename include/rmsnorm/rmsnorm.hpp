@@ -17,5 +17,6 @@
 #include "rmsnorm/quantize.hpp"
 #include "rmsnorm/rmsnorm.h"
 #include "rmsnorm/rope.hpp"
+#include "rmsnorm/sharded.hpp"
 
 #endif  // RMSNORM_RMSNORM_HPP_

@@ -1,6 +1,7 @@
 // The C interface of the backward norms: arguments are gathered, checked and handed on.
 #include <cinttypes>
 
+#include "api/backward_arguments.h"
 #include "core/backward_call.h"
 #include "core/overlap.h"
 #include "core/rules.h"
@@ -10,20 +11,6 @@
 
 namespace rmsnorm {
 namespace {
-
-// What an entry point was given. Operands that the operation does not have stay null.
-struct BackwardArguments {
-  const char* function;
-  Norm norm;
-  bool add;
-  const char* inv_name;
-  const rn_view *dx = nullptr, *dresidual = nullptr, *dweight = nullptr, *dbias = nullptr;
-  const rn_view *dy = nullptr, *x = nullptr, *d_residual_out = nullptr, *weight = nullptr, *inv = nullptr;
-  const rn_scratch* scratch = nullptr;
-  NormOptions options = {};
-  int accumulate = 0;
-  const rn_execution* execution = nullptr;
-};
 
 rn_status take_operands(const BackwardArguments& a, BackwardCall* call) {
   const char* x_name = a.add ? "sum" : "x";
@@ -40,6 +27,15 @@ rn_status take_operands(const BackwardArguments& a, BackwardCall* call) {
   taker.optional({"dbias", Form::kVector, true, types.weight}, a.dbias, &call->dbias);
   taker.required({"dy", Form::kSame, false, rows}, a.dy, &call->dy);
   taker.optional({"d_residual_out", Form::kSame, false, rows}, a.d_residual_out, &call->d_residual_out);
+  const auto total = [&](const char* name, const rn_view* view, Operand* operand, bool wanted) {
+    const OperandRule rule = {name, Form::kStatistic, false, bit(RN_F64)};
+    if (a.slice && wanted) taker.required(rule, view, operand);
+  };
+  const bool layer = a.norm == Norm::kLayer;
+  total("sum", a.sum, &call->sum, layer);
+  total("sum_squares", a.sum_squares, &call->sum_squares, true);
+  total("sum_gradients", a.sum_gradients, &call->sum_gradients, layer);
+  total("sum_products", a.sum_products, &call->sum_products, true);
   taker.optional({"weight", Form::kVector, false, types.weight}, a.weight, &call->weight);
   taker.optional({a.inv_name, Form::kStatistic, false, types.statistic}, a.inv, &call->inv);
   return taker.status();
@@ -80,15 +76,22 @@ rn_status check_overlaps(const BackwardArguments& a, const BackwardCall& call) {
                           {a.add ? "sum" : "x", &call.x, call.cols},
                           {"d_residual_out", &call.d_residual_out, call.cols},
                           {"weight", &call.weight, call.cols},
-                          {a.inv_name, &call.inv, 1}};
+                          {a.inv_name, &call.inv, 1},
+                          {"sum", &call.sum, 1},
+                          {"sum_squares", &call.sum_squares, 1},
+                          {"sum_gradients", &call.sum_gradients, 1},
+                          {"sum_products", &call.sum_products, 1}};
   return check_overlap(a.function, call, outputs, inputs);
 }
 
-rn_status run(const BackwardArguments& a) {
+}  // namespace
+
+rn_status run_backward(const BackwardArguments& a) {
   BackwardCall call = {};
   rn_execution execution;
   rn_status status = take_operands(a, &call);
   if (status == RN_OK) status = check_norm_options(a.function, a.options, call.cols);
+  if (status == RN_OK && a.slice) status = check_slice(a.function, a.options.partial, a.total_cols);
   if (status == RN_OK) status = check_choice(a.function, "accumulate", a.accumulate, 1, "0 or 1");
   if (status == RN_OK) status = check_execution(a.function, a.execution, &execution);
   if (status == RN_OK) status = check_scratch(a, &call);
@@ -97,31 +100,22 @@ rn_status run(const BackwardArguments& a) {
   call.accumulate = a.accumulate != 0;
   call.epsilon_outside = a.options.epsilon_placement == RN_EPSILON_OUTSIDE;
   call.partial = a.options.partial == 0 ? call.cols : a.options.partial;
+  call.slice = a.slice;
+  call.total_cols = a.slice ? a.total_cols : call.partial;
   call.epsilon = a.options.epsilon;
   call.weight_offset = a.options.weight_offset;
   if (call.rows == 0) {
     call.leading = 0;  // the vectors remain
   } else {
-    Operand* const operands[] = {&call.dy, &call.dx, &call.dresidual, &call.x, &call.d_residual_out, &call.inv};
+    Operand* const operands[] = {
+        &call.dy,  &call.dx,          &call.dresidual,     &call.x,           &call.d_residual_out, &call.inv,
+        &call.sum, &call.sum_squares, &call.sum_gradients, &call.sum_products};
     collapse(&call, operands);
   }
   status = check_overlaps(a, call);
   return status != RN_OK ? status : run_backward(call, execution);
 }
 
-void set_options(const rn_rms_norm_backward_options& o, BackwardArguments* a) {
-  a->options = {o.norm.epsilon, o.norm.weight_offset, as_int(o.norm.epsilon_placement), as_int(o.norm.rounding),
-                o.norm.partial};
-  a->accumulate = o.accumulate;
-}
-
-void set_options(const rn_layer_norm_backward_options& o, BackwardArguments* a) {
-  a->options.epsilon = o.norm.epsilon;
-  a->options.weight_offset = o.norm.weight_offset;
-  a->accumulate = o.accumulate;
-}
-
-}  // namespace
 }  // namespace rmsnorm
 
 using rmsnorm::BackwardArguments;
@@ -155,8 +149,10 @@ rn_status rn_rms_norm_backward(const rn_view* dx, const rn_view* dweight, const 
                          .inv = inv_rms,
                          .scratch = scratch,
                          .execution = execution};
-  set_options(options != nullptr ? *options : rn_rms_norm_backward_defaults(), &a);
-  return rmsnorm::run(a);
+  const auto o = options != nullptr ? *options : rn_rms_norm_backward_defaults();
+  a.options = rmsnorm::norm_options(o.norm);
+  a.accumulate = o.accumulate;
+  return rmsnorm::run_backward(a);
 }
 
 rn_status rn_layer_norm_backward(const rn_view* dx, const rn_view* dweight, const rn_view* dbias, const rn_view* dy,
@@ -176,8 +172,10 @@ rn_status rn_layer_norm_backward(const rn_view* dx, const rn_view* dweight, cons
                          .inv = inv_std,
                          .scratch = scratch,
                          .execution = execution};
-  set_options(options != nullptr ? *options : rn_layer_norm_backward_defaults(), &a);
-  return rmsnorm::run(a);
+  const auto o = options != nullptr ? *options : rn_layer_norm_backward_defaults();
+  a.options = rmsnorm::norm_options(o.norm);
+  a.accumulate = o.accumulate;
+  return rmsnorm::run_backward(a);
 }
 
 rn_status rn_add_rms_norm_backward(const rn_view* dx, const rn_view* dresidual, const rn_view* dweight,
@@ -200,8 +198,10 @@ rn_status rn_add_rms_norm_backward(const rn_view* dx, const rn_view* dresidual, 
                          .inv = inv_rms,
                          .scratch = scratch,
                          .execution = execution};
-  set_options(options != nullptr ? *options : rn_rms_norm_backward_defaults(), &a);
-  return rmsnorm::run(a);
+  const auto o = options != nullptr ? *options : rn_rms_norm_backward_defaults();
+  a.options = rmsnorm::norm_options(o.norm);
+  a.accumulate = o.accumulate;
+  return rmsnorm::run_backward(a);
 }
 
 rn_status rn_add_layer_norm_backward(const rn_view* dx, const rn_view* dresidual, const rn_view* dweight,
@@ -224,8 +224,10 @@ rn_status rn_add_layer_norm_backward(const rn_view* dx, const rn_view* dresidual
                          .inv = inv_std,
                          .scratch = scratch,
                          .execution = execution};
-  set_options(options != nullptr ? *options : rn_layer_norm_backward_defaults(), &a);
-  return rmsnorm::run(a);
+  const auto o = options != nullptr ? *options : rn_layer_norm_backward_defaults();
+  a.options = rmsnorm::norm_options(o.norm);
+  a.accumulate = o.accumulate;
+  return rmsnorm::run_backward(a);
 }
 
 }  // extern "C"

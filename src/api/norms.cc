@@ -18,23 +18,10 @@ rn_status run(const NormArguments& arguments) {
   return status != RN_OK || call.rows == 0 ? status : run_norm(call, execution);
 }
 
-void set_options(const rn_rms_norm_options& options, NormArguments* arguments) {
-  arguments->options.epsilon = options.epsilon;
-  arguments->options.weight_offset = options.weight_offset;
-  arguments->options.epsilon_placement = as_int(options.epsilon_placement);
-  arguments->options.rounding = as_int(options.rounding);
-  arguments->options.partial = options.partial;
-}
-
-void set_options(const rn_layer_norm_options& options, NormArguments* arguments) {
-  arguments->options.epsilon = options.epsilon;
-  arguments->options.weight_offset = options.weight_offset;
-}
-
 // The options of the add forms: those of the norm, and which sum it reads.
 template <class Options>
 void set_add_options(const Options& options, NormArguments* arguments) {
-  set_options(options.norm, arguments);
+  arguments->options = norm_options(options.norm);
   arguments->norm_input = as_int(options.norm_input);
 }
 
@@ -68,7 +55,7 @@ rn_status rn_rms_norm(const rn_view* out, const rn_view* inv_rms, const rn_view*
   a.x = x;
   a.weight = weight;
   a.bias = bias;
-  rmsnorm::set_options(options != nullptr ? *options : rn_rms_norm_defaults(), &a);
+  a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_rms_norm_defaults());
   return rmsnorm::run(a);
 }
 
@@ -83,7 +70,7 @@ rn_status rn_layer_norm(const rn_view* out, const rn_view* mean, const rn_view* 
   a.x = x;
   a.weight = weight;
   a.bias = bias;
-  rmsnorm::set_options(options != nullptr ? *options : rn_layer_norm_defaults(), &a);
+  a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_layer_norm_defaults());
   return rmsnorm::run(a);
 }
 

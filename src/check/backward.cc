@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "check/family.h"
+#include "check/norm_judge.h"
 #include "reference/layer_norm_backward.h"
 #include "reference/rms_norm_backward.h"
 #include "reference/ulp.h"
@@ -12,11 +13,6 @@ namespace rmsnorm::check {
 using namespace reference;
 
 namespace {
-
-// The error of a row's gradient, in ulps of its largest term; of f64 likewise. dweight and dbias: before the cast, in
-// parts of the sum of absolute terms, plus half an ulp for the cast.
-constexpr double kDxF32 = 4, kDx16Bit = 1, kDxF64 = 4;
-constexpr double kParameterError = 1e-6;
 
 constexpr std::string_view kPlacements[] = {"inside", "outside"};
 
@@ -142,7 +138,8 @@ class Backward final : public Operation {
           layer_ ? layer_norm_backward<Quad>(dy.data(), x.data(), cols, parameters, setting(*this, r, "epsilon"), given)
                  : rms_norm_backward<Quad>(dy.data(), x.data(), cols, parameters, rms_options(r), given);
       for (const std::string_view name : {std::string_view("dx"), std::string_view("dresidual")}) {
-        if (t.has(name)) judge_row(finding, t, name, row, exact, added);
+        if (!t.has(name)) continue;
+        judge_gradient_row(finding, t[name].slot.type, name, row, t.row(name, row), exact, added);
       }
       for (std::size_t i = 0; i < d; ++i) {
         const Quad term = static_cast<Quad>(dy[i]) * exact.normalised[i];
@@ -152,8 +149,17 @@ class Backward final : public Operation {
         dbias_terms[i] += absolute(static_cast<Quad>(dy[i]));
       }
     }
-    if (t.has("dweight")) judge_parameter(finding, r, t, "dweight", dweight, dweight_terms);
-    if (t.has("dbias")) judge_parameter(finding, r, t, "dbias", dbias, dbias_terms);
+    const auto judge_parameter = [&](std::string_view name, const std::vector<Quad>& exact,
+                                     const std::vector<Quad>& terms) {
+      if (!t.has(name)) return;
+      std::vector<double> old;
+      for (std::size_t i = 0; i < d && setting(*this, r, "accumulate") != 0; ++i) {
+        old.push_back(load(t[name].slot.type, t[name].before.row(0), static_cast<std::int64_t>(i)));
+      }
+      judge_parameter_gradient(finding, t[name].slot.type, name, t.row(name, 0), old, exact, terms, rows);
+    };
+    judge_parameter("dweight", dweight, dweight_terms);
+    judge_parameter("dbias", dbias, dbias_terms);
     return finding;
   }
 
@@ -201,46 +207,6 @@ class Backward final : public Operation {
     return {setting(*this, r, "epsilon"), setting(*this, r, "weight_offset"),
             static_cast<rn_epsilon_placement>(setting(*this, r, "epsilon_placement")), RN_ROUND_ONCE,
             static_cast<std::int64_t>(setting(*this, r, "partial"))};
-  }
-
-  static void judge_row(Finding& finding, const Tensors& t, std::string_view name, std::int64_t row,
-                        const GradientRow<Quad>& exact, const std::vector<double>& added) {
-    const rn_type type = t.aliases.contains(name) ? t[t.aliases.find(name)->second].slot.type : t[name].slot.type;
-    const std::vector<double> found = t.row(name, row);
-    Quad largest = exact.largest;
-    std::vector<Quad> expected = exact.dx;
-    for (std::size_t i = 0; i < added.size(); ++i) {
-      expected[i] += static_cast<Quad>(added[i]);
-      for (const Quad v : {expected[i], static_cast<Quad>(added[i])}) largest = std::max(largest, absolute(v));
-    }
-    const double limit = type == RN_F64 ? kDxF64 : type == RN_F32 ? kDxF32 : kDx16Bit;
-    for (std::size_t i = 0; i < found.size(); ++i)
-      judge_element(finding, type, name, row, i, found[i], expected[i], largest, limit);
-  }
-
-  static void judge_element(Finding& finding, rn_type type, std::string_view name, std::int64_t row, std::size_t i,
-                            double found, Quad expected, Quad largest, double limit) {
-    const double error = ulp_distance(type, found, expected, largest);
-    const bool nearest = error == 0 || found == round_to(type, expected);
-    finding.add(error, limit, nearest, name, row, static_cast<std::int64_t>(i), found, static_cast<double>(expected));
-  }
-
-  void judge_parameter(Finding& finding, const Request& r, const Tensors& t, std::string_view name,
-                       std::vector<Quad> expected, std::vector<Quad> terms) const {
-    const rn_type type = t[name].slot.type;
-    const std::vector<double> found = t.row(name, 0);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (setting(*this, r, "accumulate") != 0) {
-        const double old = load(type, t[name].before.row(0), static_cast<std::int64_t>(i));
-        expected[i] += static_cast<Quad>(old);
-      }
-      // The limit in ulps of the result: the cast, and what the sum may be off by.
-      const Quad ulp = ulp_at(type, expected[i]);
-      // A term of f64 below 2^-1022 is rounded twice.
-      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1073 : Quad{0};
-      const double limit = 0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp);
-      judge_element(finding, type, name, 0, i, found[i], expected[i], expected[i], is_finite(limit) ? limit : 0);
-    }
   }
 
   std::string_view name_, summary_;

@@ -19,6 +19,15 @@ const Operation& add_rms_norm_quantize_operation();
 const Operation& qk_norm_rope_operation();
 const Operation& gated_rms_norm_operation();
 const Operation& gated_rms_norm_backward_operation();
+const Operation& rms_sum_squares_operation();
+const Operation& rms_norm_apply_operation();
+const Operation& rms_backward_sum_operation();
+const Operation& rms_norm_backward_apply_operation();
+const Operation& layer_sum_operation();
+const Operation& layer_sum_squares_operation();
+const Operation& layer_norm_apply_operation();
+const Operation& layer_backward_sums_operation();
+const Operation& layer_norm_backward_apply_operation();
 
 }  // namespace rmsnorm::check
 

@@ -140,6 +140,7 @@ Tensors make_tensors(const Operation& op, const Request& request) {
     }
     tensors.all.push_back(std::move(tensor));
   }
+  op.prepare(request, tensors);
   return tensors;
 }
 

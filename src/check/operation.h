@@ -118,6 +118,9 @@ class Operation {
   // The types that an operand may have beside x, the first one being the default; empty for a name it does not have.
   virtual std::vector<rn_type> types(std::string_view name, rn_type x) const = 0;
 
+  // Inputs that follow from others, once these are filled.
+  virtual void prepare(const Request&, Tensors&) const {}
+
   virtual rn_status call(const Request& request, const Tensors& tensors, const rn_execution& execution) const = 0;
   virtual Finding judge(const Request& request, const Tensors& tensors) const = 0;
 

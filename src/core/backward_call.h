@@ -32,9 +32,11 @@ struct BackwardCall : RowShape {
   Operand dx, dresidual;  // the same numbers, in types of their own
   Operand dweight, dbias;
   Operand dy, x, d_residual_out, weight, inv;
-  double*
-      sums;  // [blocks][kSumsPerColumn][cols]: dweight's, dbias's, and room for both in f32; unused where neither is
-             // wanted
+  bool slice;                                             // x is a slice; what follows is of its whole row, f64
+  Operand sum, sum_squares, sum_gradients, sum_products;  // sum and sum_gradients for kLayer only
+  int64_t total_cols;                                     // over which means are taken: of all slices, else `partial`
+  // [blocks][kSumsPerColumn][cols]: dweight's, dbias's, and room for both in f32; unused where neither is wanted.
+  double* sums;
 };
 
 }  // namespace rmsnorm

@@ -46,6 +46,8 @@ struct NormCall : RowShape {
   double weight_offset;
   Operand out, residual_out, mean, inv;  // inv: inv_rms or inv_std; mean and inv have one element per row
   Operand x, residual, weight, bias;
+  int64_t total_cols;        // of a slice: the columns of all slices; 0: x is the whole row
+  Operand sum, sum_squares;  // of a slice: f64, of all slices together; sum for kLayer only
 };
 
 }  // namespace rmsnorm

@@ -22,6 +22,12 @@ struct NormArguments {
   const rn_view* weight = nullptr;
   const rn_view* bias = nullptr;
 
+  // Of a slice (sharded.h): the statistics of the whole row.
+  bool slice = false;
+  const rn_view* sum = nullptr;
+  const rn_view* sum_squares = nullptr;
+  int64_t total_cols = 0;
+
   NormOptions options = {};
   int norm_input = RN_NORM_ROUNDED_SUM;
 

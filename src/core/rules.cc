@@ -38,6 +38,17 @@ rn_status check_choice(const char* function, const char* name, int value, int la
   return fail(RN_INVALID_VALUE, "%s: options.%s is %d; it must be %s", function, name, value, rule);
 }
 
+NormOptions norm_options(const rn_rms_norm_options& o) {
+  return {o.epsilon, o.weight_offset, as_int(o.epsilon_placement), as_int(o.rounding), o.partial};
+}
+
+NormOptions norm_options(const rn_layer_norm_options& o) {
+  NormOptions options;
+  options.epsilon = o.epsilon;
+  options.weight_offset = o.weight_offset;
+  return options;
+}
+
 rn_status check_norm_options(const char* function, const NormOptions& o, int64_t cols) {
   rn_status status = check_number(function, "epsilon", o.epsilon, false);
   if (status == RN_OK) status = check_number(function, "weight_offset", o.weight_offset, true);
@@ -60,6 +71,15 @@ rn_status check_norm_options(const char* function, const NormOptions& o, int64_t
 rn_status check_norm_input(const char* function, int norm_input) {
   return check_choice(function, "norm_input", norm_input, RN_NORM_UNROUNDED_SUM,
                       "RN_NORM_ROUNDED_SUM (0) or RN_NORM_UNROUNDED_SUM (1)");
+}
+
+rn_status check_slice(const char* function, int64_t partial, int64_t total_cols) {
+  if (partial != 0) {
+    return fail(RN_INVALID_VALUE, "%s: options.partial is %" PRId64 "; it must be 0 where x is a slice of its row",
+                function, partial);
+  }
+  if (total_cols >= 1 && total_cols <= kMaxTotalCols) return RN_OK;
+  return fail(RN_INVALID_VALUE, "%s: total_cols is %" PRId64 "; it must be from 1 to 2^40", function, total_cols);
 }
 
 rn_status check_execution(const char* function, const rn_execution* given, rn_execution* execution) {

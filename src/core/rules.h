@@ -31,10 +31,16 @@ struct NormOptions {
   int rounding = RN_ROUND_ONCE;
   int64_t partial = 0;
 };
+NormOptions norm_options(const rn_rms_norm_options& options);
+NormOptions norm_options(const rn_layer_norm_options& options);
 rn_status check_norm_options(const char* function, const NormOptions& options, int64_t cols);
 
 // options.norm_input of the forms with a residual.
 rn_status check_norm_input(const char* function, int norm_input);
+
+// What is said of the whole row where x is a slice of it.
+inline constexpr int64_t kMaxTotalCols = int64_t{1} << 40;
+rn_status check_slice(const char* function, int64_t partial, int64_t total_cols);
 
 // Fills `execution` from an argument that may be null.
 rn_status check_execution(const char* function, const rn_execution* given, rn_execution* execution);

@@ -93,15 +93,14 @@ template <bool kLayer, bool kWeight, bool kBias>
 template <bool kLayer>
 inline GradientScale gradient_scale(const BackwardCall& call, const GradientSums& sums, const char* saved,
                                     const MeanAndVariance& moments) {
-  const double k = static_cast<double>(call.partial);
-  const double d = static_cast<double>(call.cols);
+  const double k = static_cast<double>(call.total_cols);
   GradientScale scale = {0, 0, 0, 0, 0, kLayer ? moments.variance : sums.xx / k};
   if constexpr (kLayer) {
     scale.inv = 1 / __builtin_sqrt(moments.variance + call.epsilon);
     // An infinity in the row makes it NaN, as in the forward pass.
     scale.mean = moments.mean - moments.mean == 0 ? moments.mean : moments.mean - moments.mean;
     scale.correction = moments.correction;
-    scale.mean_g = sums.g / d;
+    scale.mean_g = sums.g / k;
   } else {
     const double mean_square = sums.xx / k;
     const double root = __builtin_sqrt(mean_square);
@@ -116,7 +115,23 @@ inline GradientScale gradient_scale(const BackwardCall& call, const GradientSums
     return scale;
   }
   if (saved != nullptr) scale.inv = static_cast<double>(*reinterpret_cast<const float*>(saved));
-  scale.c = scale.inv * (scale.inv * ((sums.gx - moments.mean * sums.g) - moments.correction * sums.g) / d);
+  scale.c = scale.inv * (scale.inv * ((sums.gx - moments.mean * sums.g) - moments.correction * sums.g) / k);
+  return scale;
+}
+
+// Of a slice: from the totals of its row.
+template <bool kLayer>
+inline GradientScale slice_gradient_scale(const BackwardCall& call, const Walk<4>& totals) {
+  const auto total = [&](int k) { return *reinterpret_cast<const double*>(totals[k]); };
+  const double d = static_cast<double>(call.total_cols);
+  GradientSums sums;
+  sums.xx = total(1);
+  sums.gx = total(3);
+  if constexpr (!kLayer) return gradient_scale<false>(call, sums, nullptr, {0, 0, 0});
+  sums.g = total(2);
+  // The products are centred already: the mean has no part in them.
+  GradientScale scale = gradient_scale<kLayer>(call, sums, nullptr, {0, sums.xx / d, 0});
+  scale.mean = total(0) / d;
   return scale;
 }
 
@@ -146,12 +161,17 @@ class GradientBlock {
   void run(int64_t begin, int64_t end) {
     const Operand* const operands[] = {&call_.dx, &call_.dresidual,      &call_.dy,
                                        &call_.x,  &call_.d_residual_out, &call_.inv};
+    const Operand* const statistics[] = {&call_.sum, &call_.sum_squares, &call_.sum_gradients, &call_.sum_products};
     Walk<6> walk(call_, operands, begin);
+    Walk<4> totals(call_, statistics, begin);
     for (int64_t r = begin; r < end; ++r) {
       const Row row = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]};
       if (r + 1 < end) walk.advance();
       const Row next = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5]};
-      if (fast_ == nullptr) {
+      if (call_.slice) {
+        write(row, next, slice_gradient_scale<kLayer>(call_, totals), nullptr, nullptr);
+        totals.advance();
+      } else if (fast_ == nullptr) {
         one(row, next);
       } else {
         (this->*fast_)(row, next);
@@ -285,11 +305,17 @@ class GradientBlock {
         sums.xx += chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x}, 0, counted).square;
       }
     }
-    const GradientScale scale = gradient_scale<kLayer>(call_, sums, row.inv, layer_moments(row, sums));
+    const bool staged = call_.cols <= kStage;
+    write(row, next, gradient_scale<kLayer>(call_, sums, row.inv, layer_moments(row, sums)), staged ? x : nullptr,
+          staged ? dy : nullptr);
+  }
 
+  // x and dy: the whole row, staged, or null.
+  void write(const Row& row, const Row& next, const GradientScale& scale, const float* x, const float* dy) {
+    const bool staged = x != nullptr;
     for (int64_t i = 0; i < call_.cols; i += kStage) {
       const int64_t n = stop(i);
-      if (call_.cols > kStage) {
+      if (!staged) {
         x = x_at(row, i, n);
         dy = dy_at(row, i, n);
       }

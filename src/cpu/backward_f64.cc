@@ -11,6 +11,7 @@ class F64Gradient {
   F64Gradient(const BackwardCall& call, int64_t row)
       : call_(call),
         layer_(call.norm == Norm::kLayer),
+        row_(row),
         x_(row_address(call, call.x, row)),
         dy_(row_address(call, call.dy, row)),
         added_(row_address(call, call.d_residual_out, row)),
@@ -19,7 +20,18 @@ class F64Gradient {
         dresidual_(row_address(call, call.dresidual, row)) {}
 
   void run(double* dweight, double* dbias) {
-    find_scale();
+    double mean_g, slope;  // slope: of the scaled row
+    if (call_.slice) {
+      take_totals(&mean_g, &slope);
+    } else {
+      find_scale();
+      sum_gradients(&mean_g, &slope);
+    }
+    write_row(mean_g, slope, dweight, dbias);
+  }
+
+ private:
+  void sum_gradients(double* mean_g, double* slope) const {
     CompensatedSum g_sum, gc_sum;
     for (int64_t i = 0; i < call_.cols; ++i) {
       const double product = g(i);
@@ -30,8 +42,28 @@ class F64Gradient {
       gc_sum.add_product(product, centred(i));
       if (rest != 0 && std::isfinite(centred(i))) gc_sum.add(rest * centred(i));
     }
-    const double mean_g = g_sum.total() / static_cast<double>(call_.cols);
-    const double slope = gc_sum.total() / static_cast<double>(layer_ ? call_.cols : call_.partial) * slope_;
+    *mean_g = g_sum.total() / static_cast<double>(call_.cols);
+    *slope = gc_sum.total() / static_cast<double>(call_.total_cols) * slope_;
+  }
+
+  // Of a slice: what its whole row adds up to is given.
+  void take_totals(double* mean_g, double* slope) {
+    const double d = static_cast<double>(call_.total_cols);
+    const auto total = [&](const Operand& of) { return read(row_address(call_, of, row_), RN_F64, 0); };
+    const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
+    const double squares = total(call_.sum_squares);
+    scale_ = scale_for(std::max(std::sqrt(squares) / std::sqrt(d), root));
+    if (layer_) {
+      const double sum = total(call_.sum) * scale_;
+      mean_ = sum / d;
+      correction_ = std::isfinite(mean_) ? std::fma(-mean_, d, sum) / d : 0;
+    }
+    set_inverse(squares * scale_ * scale_ / d, root);
+    *mean_g = layer_ ? total(call_.sum_gradients) / d : 0;
+    *slope = total(call_.sum_products) * scale_ / d * slope_;
+  }
+
+  void write_row(double mean_g, double slope, double* dweight, double* dbias) const {
     for (int64_t i = 0; i < call_.cols; ++i) {
       const double dy = read(dy_, call_.dy.type, i);
       const double h = centred(i) * inv_;
@@ -47,7 +79,6 @@ class F64Gradient {
     }
   }
 
- private:
   double factor(int64_t i) const {
     const double w = read(call_.weight.base, call_.weight.type, i);
     return call_.weight_offset != 0 ? w + call_.weight_offset : w;
@@ -78,7 +109,10 @@ class F64Gradient {
     }
     CompensatedSum squares;
     for (int64_t i = 0; i < counted; ++i) squares.add(centred(i) * centred(i));
-    const double mean_square = squares.total() / static_cast<double>(counted);
+    set_inverse(squares.total() / static_cast<double>(counted), root);
+  }
+
+  void set_inverse(double mean_square, double root) {
     const double rms = std::sqrt(mean_square);
     inv_ = inverse(rms, root, scale_, call_.epsilon_outside);
     slope_ = 1 / (mean_square + call_.epsilon * scale_ * scale_);
@@ -91,6 +125,7 @@ class F64Gradient {
 
   const BackwardCall& call_;
   bool layer_;
+  int64_t row_;
   const char *x_, *dy_, *added_, *saved_;
   char *dx_, *dresidual_;
   double scale_ = 1, mean_ = 0, correction_ = 0, inv_ = 0, slope_ = 0;

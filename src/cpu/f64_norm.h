@@ -44,8 +44,26 @@ inline double largest(const F64Row& rows, int64_t columns, bool centred) {
   return result;
 }
 
+// Of a slice, whose totals are given. The mean of LayerNorm has its last bits in `correction`.
+inline F64Scale slice_scale(const F64Row& row) {
+  const NormCall& call = row.call;
+  const double d = static_cast<double>(call.total_cols);
+  const double squares = read(row.at(call.sum_squares), RN_F64, 0);
+  const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
+  const double scale = scale_for(std::max(std::sqrt(squares) / std::sqrt(d), root));
+  F64Scale result = {0, 0, 1, scale};
+  if (call.norm == Norm::kLayer) {
+    const double sum = read(row.at(call.sum), RN_F64, 0) * scale;
+    result.mean = sum / d;
+    result.correction = std::isfinite(result.mean) ? std::fma(-result.mean, d, sum) / d : 0;
+  }
+  result.inv = inverse(std::sqrt(squares * scale * scale / d), root, scale, call.epsilon_outside);
+  return result;
+}
+
 inline F64Scale row_scale(const F64Row& rows) {
   const NormCall& call = rows.call;
+  if (call.total_cols != 0) return slice_scale(rows);
   const bool centred = call.norm != Norm::kRms;
   const int64_t columns = centred ? call.cols : call.partial;
   const double d = static_cast<double>(columns);

@@ -6,6 +6,7 @@
 #include "cpu/rms_norm-inl.h"
 #include "cpu/row-inl.h"
 #include "cpu/simd.h"
+#include "cpu/stage-inl.h"
 #include "cpu/target.h"
 
 namespace rmsnorm::RMSNORM_TARGET {
@@ -17,6 +18,7 @@ void silu(float* out, const float* gate, int64_t n);
 void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);  // quantize_kernels.cc, as is the next
 void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
 void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);  // qk_norm_rope_kernels.cc
+void slice_sums(const SliceSumCall& call, int64_t begin, int64_t end);      // slice_sum_kernels.cc
 
 namespace {
 
@@ -25,6 +27,16 @@ inline RowScale row_scale(const NormCall& call, SumMode mode, const Moments& fir
   if constexpr (kNorm == Norm::kRms) return rms_scale(call, mode, first, sum);
   if constexpr (kNorm == Norm::kLayer) return layer_scale(call, first, sum);
   return center_scale(call, first, sum);
+}
+
+// Of a slice: from the totals of its row.
+template <Norm kNorm>
+inline RowScale slice_scale(const NormCall& call, const char* sum, const char* sum_squares) {
+  const double d = static_cast<double>(call.total_cols);
+  const double mean_square = *reinterpret_cast<const double*>(sum_squares) / d;
+  const double inv = inverse_rms(call, mean_square);
+  const double mean = kNorm == Norm::kLayer ? *reinterpret_cast<const double*>(sum) / d : 0;
+  return {mean, inv, needs_wide_pass(call, inv, mean_square + mean * mean)};
 }
 
 // std::conditional_t, which this file must not instantiate (simd.h).
@@ -271,6 +283,21 @@ struct Kernel {
     if (call.stream) fence();
   }
 
+  // Slices of rows: the statistics of the whole rows are given.
+  static void slices(const NormCall& call, int64_t begin, int64_t end) {
+    const Given known = given<X>(call);
+    const Operand* const statistics[] = {&call.sum, &call.sum_squares};
+    Cursor cursor(call, begin);
+    Walk<2> totals(call, statistics, begin);
+    for (int64_t r = begin; r < end; ++r, cursor.advance(), totals.advance()) {
+      const Row row = cursor.row();
+      const RowScale scale = slice_scale<kNorm>(call, totals[0], totals[1]);
+      store_statistics(row, scale);
+      apply(call, known, row, Source(call, row), scale, 0, call.cols);
+    }
+    if (call.stream) fence();
+  }
+
   static Moments segment_sums(const NormCall& call, int64_t index, int64_t segment, SumMode mode, double centre) {
     const int64_t width = segment_columns(call.partial);
     const int64_t begin = segment * width;
@@ -295,12 +322,13 @@ struct Kernel {
 // Names the functions of a Kernel without naming its type.
 struct Entry {
   void (*rows)(const NormCall&, int64_t, int64_t);
+  void (*slices)(const NormCall&, int64_t, int64_t);
   Moments (*segment_sums)(const NormCall&, int64_t, int64_t, SumMode, double);
   void (*part)(const NormCall&, int64_t, int64_t, int64_t, const RowScale&);
   RowScale (*scale)(const NormCall&, SegmentSum, void*);
 };
 template <class K>
-constexpr Entry kEntry = {K::rows, K::segment_sums, K::part, K::scale};
+constexpr Entry kEntry = {K::rows, K::slices, K::segment_sums, K::part, K::scale};
 
 // From run-time values to one Kernel, a parameter at a time.
 template <class X, class O, bool kSplit, class Source>
@@ -347,6 +375,7 @@ Entry find(const NormCall& call) {
 }
 
 void rows(const NormCall& call, int64_t begin, int64_t end) { find(call).rows(call, begin, end); }
+void slices(const NormCall& call, int64_t begin, int64_t end) { find(call).slices(call, begin, end); }
 Moments segment_sums(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre) {
   return find(call).segment_sums(call, row, segment, mode, centre);
 }
@@ -401,6 +430,7 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         kDescription,
                         supported,
                         rows,
+                        slices,
                         segment_sums,
                         scale,
                         apply,
@@ -409,6 +439,7 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         qk_norm_rope,
                         gated_rows,
                         gated_backward_block,
+                        slice_sums,
                         widen_array,
                         narrow_array,
                         quantize_array,

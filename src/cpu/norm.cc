@@ -18,7 +18,8 @@ struct RowsOfNorm {
 
   static void run(const void* data, int64_t begin, int64_t end) {
     const auto& self = *static_cast<const RowsOfNorm*>(data);
-    (self.call.x.type == RN_F64 ? f64_rows : self.target.rows)(self.call, begin, end);
+    const auto rows = self.call.total_cols != 0 ? self.target.slices : self.target.rows;
+    (self.call.x.type == RN_F64 ? f64_rows : rows)(self.call, begin, end);
   }
 };
 
@@ -87,7 +88,7 @@ rn_status run_norm(NormCall call, const rn_execution& execution) {
       total_bytes(call.rows, row_bytes({&call.x, &call.residual, &call.out, &call.residual_out}, call.cols));
   call.stream = writes_around_caches(bytes);
   const int64_t pieces = pieces_for(execution, bytes);
-  if (pieces > call.rows && call.cols >= kSharedRowColumns && call.x.type != RN_F64) {
+  if (pieces > call.rows && call.cols >= kSharedRowColumns && call.x.type != RN_F64 && call.total_cols == 0) {
     SharedRow shared(call, *target, execution, pieces);
     for (int64_t row = 0; row < call.rows; ++row) shared.run(row);
     return RN_OK;

@@ -24,6 +24,11 @@ inline bool fast_sum_usable(double square, int64_t chunks) {
   return square >= kFastSumFloor * static_cast<double>(chunks) && square <= kLargestSum;
 }
 
+inline double inverse_rms(const NormCall& call, double mean_square) {
+  return call.epsilon_outside ? 1 / (__builtin_sqrt(mean_square) + call.epsilon)
+                              : 1 / __builtin_sqrt(mean_square + call.epsilon);
+}
+
 // first: the row's Moments over its first call.partial columns, summed in `mode`; sum(mode, centre) sums them again.
 template <class Sum>
 inline RowScale rms_scale(const NormCall& call, SumMode mode, const Moments& first, const Sum& sum) {
@@ -34,8 +39,7 @@ inline RowScale rms_scale(const NormCall& call, SumMode mode, const Moments& fir
     if (__builtin_expect(!usable, 0)) square = sum(SumMode::kWide, 0.0).square;
   }
   const double mean_square = square / static_cast<double>(call.partial);
-  const double inv = call.epsilon_outside ? 1 / (__builtin_sqrt(mean_square) + call.epsilon)
-                                          : 1 / __builtin_sqrt(mean_square + call.epsilon);
+  const double inv = inverse_rms(call, mean_square);
   return {0, inv, needs_wide_pass(call, inv, mean_square)};
 }
 

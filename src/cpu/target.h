@@ -10,6 +10,7 @@
 #include "core/gated_rms_norm_call.h"
 #include "core/qk_norm_rope_call.h"
 #include "core/quantize_call.h"
+#include "core/slice_sum_call.h"
 
 namespace rmsnorm {
 
@@ -46,6 +47,9 @@ struct Target {
   // Normalises rows begin .. end-1.
   void (*rows)(const NormCall& call, int64_t begin, int64_t end);
 
+  // Normalises slices of rows, whose statistics are given.
+  void (*slices)(const NormCall& call, int64_t begin, int64_t end);
+
   // The pieces of one long row, for threads that share it: the sums of one segment; the row's scale, given something
   // that sums the whole row; and the second pass over columns begin .. end-1 (begin a multiple of kChunk).
   Moments (*segment_sums)(const NormCall& call, int64_t row, int64_t segment, SumMode mode, double centre);
@@ -64,6 +68,9 @@ struct Target {
   // Rows begin .. end-1 of gated RMSNorm, and one block of rows of its backward.
   void (*gated_rows)(const GatedCall& call, int64_t begin, int64_t end);
   void (*gated_backward_block)(const GatedBackwardCall& call, int64_t block);
+
+  // The sums of slices, rows begin .. end-1.
+  void (*slice_sums)(const SliceSumCall& call, int64_t begin, int64_t end);
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);

@@ -253,32 +253,36 @@ class Slice final : public Operation {
       const auto all = settings();
       return std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.name == name; });
     };
-    if (has_setting("total_cols")) another().settings = {{"total_cols", 9000}};
-    if (has_setting("weight_offset")) another().settings = {{"weight_offset", 1}};
+    const auto given = [&](std::initializer_list<std::pair<const std::string, double>> values) {
+      std::map<std::string, double, std::less<>> known;
+      for (const auto& value : values) {
+        if (has_setting(value.first)) known.insert(value);
+      }
+      return known;
+    };
+    if (!settings().empty()) another().settings = given({{"total_cols", 9000}, {"weight_offset", 1}});
     if (has_setting("epsilon")) {
       another().settings = {{"epsilon", 0}};
-      another().in_place = true;
+      list.back().in_place = true;
     }
     if (has_setting("epsilon_placement")) {
       another().settings = {{"epsilon_placement", 1}, {"epsilon", 1e-2}};
+      list.back().present = {{"weight", false}, {"dweight", false}};
       another().settings = {{"epsilon_placement", 1}, {"epsilon", 0}};
     }
     if (has_setting("rounding")) {
       another().settings = {{"rounding", 1}};
       another().settings = {{"rounding", 2}};
+      list.back().present = {{"bias", true}};
     }
     if (has_setting("accumulate")) {
       another().settings = {{"accumulate", 1}};
       list.back().present = {{"dbias", true}};
-      another().present = {{"dweight", false}, {"dbias", false}};
-    }
-    for (const auto& [name, present] : optional()) {
-      if (name == "weight" || name == "bias") another().present = {{std::string(name), !present}};
     }
     if (stage_ >= Stage::kProducts) {
       Request& other = another();
       for (const std::string_view name : {"out", "dx", "dy", "weight", "dweight", "bias"}) {
-        other.types[std::string(name)] = types(name, x).back();
+        other.types[std::string(name)] = types(name, x).empty() ? x : types(name, x).back();
       }
     }
     for (Request& r : list) r.x = x;

@@ -4,6 +4,7 @@ include(CheckCXXSourceCompiles)
 
 set(RMSNORM_KERNEL_SOURCES
   src/cpu/backward_kernels.cc
+  src/cpu/channel_kernels.cc
   src/cpu/gated_rms_norm_kernels.cc
   src/cpu/kernels.cc
   src/cpu/qk_norm_rope_kernels.cc

@@ -30,6 +30,7 @@
 #define RMSNORM_RMSNORM_H_
 
 #include "rmsnorm/backward.h"
+#include "rmsnorm/channels.h"
 #include "rmsnorm/core.h"
 #include "rmsnorm/gated_rms_norm.h"
 #include "rmsnorm/norms.h"

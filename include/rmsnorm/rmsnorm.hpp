@@ -11,6 +11,7 @@
 #define RMSNORM_RMSNORM_HPP_
 
 #include "rmsnorm/backward.hpp"
+#include "rmsnorm/channels.hpp"
 #include "rmsnorm/core.hpp"
 #include "rmsnorm/gated_rms_norm.hpp"
 #include "rmsnorm/norms.hpp"

@@ -26,6 +26,10 @@ std::vector<const Operation*> family() {
       &layer_norm_apply_operation(),
       &layer_backward_sums_operation(),
       &layer_norm_backward_apply_operation(),
+      &rms_norm_channels_operation(),
+      &rms_norm_channels_backward_operation(),
+      &group_rms_norm_operation(),
+      &group_rms_norm_backward_operation(),
   };
 }
 

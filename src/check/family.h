@@ -28,6 +28,10 @@ const Operation& layer_sum_squares_operation();
 const Operation& layer_norm_apply_operation();
 const Operation& layer_backward_sums_operation();
 const Operation& layer_norm_backward_apply_operation();
+const Operation& rms_norm_channels_operation();
+const Operation& rms_norm_channels_backward_operation();
+const Operation& group_rms_norm_operation();
+const Operation& group_rms_norm_backward_operation();
 
 }  // namespace rmsnorm::check
 

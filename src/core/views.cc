@@ -21,6 +21,7 @@ struct Argument {
   // Its last axis is the normalised one, or one of its own.
   bool has_rows() const { return rule.form != Form::kStatistic && rule.form != Form::kOwnCols; }
   bool has_columns() const { return rule.form != Form::kStatistic; }
+  const char* last_name() const { return rule.pixels ? "last" : "normalised"; }
 };
 
 // "f32, f16 or bf16"
@@ -72,8 +73,8 @@ rn_status check_strides(const Argument& a) {
     if (a.view.shape[k] == 1) continue;
     const int64_t stride = a.view.strides[k];
     if (a.has_rows() && k == a.last() && stride != 1) {
-      return fail(RN_INVALID_VALUE, "%s: %s.strides[%d] is %" PRId64 "; it must be 1 on the normalised axis",
-                  a.function, a.rule.name, k, stride);
+      return fail(RN_INVALID_VALUE, "%s: %s.strides[%d] is %" PRId64 "; it must be 1 on the %s axis", a.function,
+                  a.rule.name, k, stride, a.last_name());
     }
     if (a.rule.output && stride == 0 && a.view.shape[k] > 1) {
       return fail(RN_INVALID_VALUE,
@@ -174,6 +175,9 @@ rn_status check_shape(const Argument& a, const rn_view& x) {
     case Form::kVector:
       if (a.view.rank != 1) return wrong_rank(a, 1, "a vector that all rows share", "");
       return a.view.shape[0] == x.shape[x.rank - 1] ? RN_OK : wrong_size(a, 0, "", x.shape[x.rank - 1], x.rank - 1);
+    case Form::kChannels:
+      if (a.view.rank != 1) return wrong_rank(a, 1, "one element for each channel");
+      return a.view.shape[0] == x.shape[1] ? RN_OK : wrong_size(a, 0, "", x.shape[1], 1);
     case Form::kOwnCols:
       if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of ", a.rule.of);
       for (int k = 0; k < x.rank - 1; ++k) {
@@ -214,8 +218,8 @@ rn_status take_x(const char* function, const OperandRule& rule, const rn_view& v
   if (status != RN_OK) return status;
   const int64_t cols = view.shape[a.last()];
   if (cols < 1 || cols > kMaxCols) {
-    return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the normalised axis",
-                function, rule.name, static_cast<int>(a.last()), cols);
+    return fail(RN_INVALID_VALUE, "%s: %s.shape[%d] is %" PRId64 "; it must be from 1 to 2^31 on the %s axis", function,
+                rule.name, static_cast<int>(a.last()), cols, a.last_name());
   }
   shape->cols = cols;
   shape->leading = view.rank - 1;
@@ -241,7 +245,7 @@ rn_status take_operand(const char* function, const OperandRule& rule, const rn_v
   const Argument a{function, rule, view};
   const rn_status status = check_view(a, &x);
   // A vector is there whether or not there are rows.
-  const bool used = shape.rows != 0 || rule.form == Form::kVector;
+  const bool used = shape.rows != 0 || rule.form == Form::kVector || rule.form == Form::kChannels;
   if (status == RN_OK && used) set_operand(a, shape.leading, operand);
   return status;
 }

@@ -24,6 +24,7 @@ enum class Form : uint8_t {
   kStatistic,  // one element a row: x's shape without the last axis, or [1]
   kBroadcast,  // right-aligned against x's shape, sizes equal or 1, the last one equal: weight and bias
   kVector,     // [cols], the same for all rows: gradients of parameters, and parameters where none may broadcast
+  kChannels,   // [C], the size of x's second axis: parameters of images, and their gradients
   kOwnCols,    // x's leading axes and a last one of OperandRule::cols, of any stride: what a row has several of
 };
 
@@ -34,6 +35,7 @@ struct OperandRule {
   uint32_t types;        // those it may have
   int64_t cols = 0;      // kOwnCols: the size of its last axis
   const char* of = "x";  // the operand that its shape and type follow from
+  bool pixels = false;   // the last axis is one of pixels, not the normalised one
 };
 
 inline constexpr int64_t kMaxCols = int64_t{1} << 31;

@@ -17,8 +17,12 @@ void gated_backward_block(const GatedBackwardCall& call, int64_t block);
 void silu(float* out, const float* gate, int64_t n);
 void quantize_rows(const QuantizeCall& call, int64_t begin, int64_t end);  // quantize_kernels.cc, as is the next
 void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, int64_t n);
-void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);  // qk_norm_rope_kernels.cc
-void slice_sums(const SliceSumCall& call, int64_t begin, int64_t end);      // slice_sum_kernels.cc
+void qk_norm_rope(const QkNormRopeCall& call, int64_t begin, int64_t end);              // qk_norm_rope_kernels.cc
+void slice_sums(const SliceSumCall& call, int64_t begin, int64_t end);                  // slice_sum_kernels.cc
+void channel_tiles(const ChannelCall& call, int64_t begin, int64_t end, double* sums);  // channel_kernels.cc
+ChannelSums channel_sums(const ChannelCall& call, int64_t image, int64_t channel);
+double channel_factor(const ChannelCall& call, int64_t channel);
+void apply_group(const ChannelCall& call, int64_t image, int64_t begin, int64_t end, const GroupScale& scale);
 
 namespace {
 
@@ -440,6 +444,10 @@ const Target kTarget = {RMSNORM_TEXT(RMSNORM_TARGET),
                         gated_rows,
                         gated_backward_block,
                         slice_sums,
+                        channel_tiles,
+                        channel_sums,
+                        channel_factor,
+                        apply_group,
                         widen_array,
                         narrow_array,
                         quantize_array,

@@ -7,6 +7,7 @@
 
 #include "core/backward_call.h"
 #include "core/call.h"
+#include "core/channel_call.h"
 #include "core/gated_rms_norm_call.h"
 #include "core/qk_norm_rope_call.h"
 #include "core/quantize_call.h"
@@ -71,6 +72,13 @@ struct Target {
 
   // The sums of slices, rows begin .. end-1.
   void (*slice_sums)(const SliceSumCall& call, int64_t begin, int64_t end);
+
+  // Images (channel_kernels.cc): tiles begin .. end-1, all channels, whose gradients' sums are added to `sums`; the sums
+  // of one channel of one image; the factor of one channel; channels begin .. end-1 of one image with a known scale.
+  void (*channel_tiles)(const ChannelCall& call, int64_t begin, int64_t end, double* sums);
+  ChannelSums (*channel_sums)(const ChannelCall& call, int64_t image, int64_t channel);
+  double (*channel_factor)(const ChannelCall& call, int64_t channel);
+  void (*apply_group)(const ChannelCall& call, int64_t image, int64_t begin, int64_t end, const GroupScale& scale);
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);

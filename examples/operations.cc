@@ -80,6 +80,18 @@ void center() {
   print("center", out);
 }
 
+void channels() {
+  // [channels]
+  // One image of four channels, two pixels each: over the channels of a pixel, then over pairs of channels.
+  std::vector<float> out(x.size()), grouped(x.size());
+  const rmsnorm::View image(x.data(), {1, 4, 1, 2}), w = rmsnorm::vector(weight.data(), 4);
+  rmsnorm::rms_norm_channels(rmsnorm::View(out.data(), {1, 4, 1, 2}), image, w);
+  rmsnorm::group_rms_norm(rmsnorm::View(grouped.data(), {1, 4, 1, 2}), image, 2, w);
+  // [end]
+  print("rms_norm_channels", out);
+  print("group_rms_norm", grouped);
+}
+
 void packed_qkv() {
   // [packed_qkv]
   // Two tokens, Q, K and V of three heads side by side; every head of Q is normalised in place with one weight.
@@ -109,6 +121,7 @@ int main() {
   add_rms_norm();
   add_layer_norm();
   center();
+  channels();
   packed_qkv();
   errors();
 }

@@ -47,7 +47,7 @@ struct GroupScale {
 
 // Pixels that are taken together over all channels, so that the second pass finds them in the cache: as many as make
 // kTileElements. They fix how dweight is summed, and follow from the shape alone.
-inline constexpr int64_t kTileElements = 65536;
+inline constexpr int64_t kTileElements = 131072;
 inline constexpr int64_t kMostTilePixels = 1024;
 inline constexpr int64_t kLeastTilePixels = 64;
 

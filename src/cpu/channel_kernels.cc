@@ -9,8 +9,15 @@ namespace rmsnorm::RMSNORM_TARGET {
 namespace {
 
 constexpr int kHalf = kLanes / 2;
-constexpr int kTogether = 4;  // channels that share one load of a pixel's sum
+constexpr int kTogether = 4;           // channels that share one load of a pixel's sum
+constexpr int64_t kStreamedRun = 512;  // bytes; shorter runs are written through the caches
 static_assert(kMostTilePixels <= kStage);
+
+// Where the elements lie that are read next: fetched while this stretch is written.
+struct Ahead {
+  const char* p;
+  int bytes;
+};
 
 int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
 
@@ -51,10 +58,23 @@ inline const float* gather(const ChannelCall& call, const ChannelOperand& operan
   return buffer.at;
 }
 
+// Whole lines of the cache go around it; the ends of a run, whose lines other runs share, do not: half a line written
+// around the caches costs as much as several lines.
+inline void write_run(const ChannelCall& call, char* to, rn_type type, const float* from, int64_t n) {
+  constexpr int64_t kLine = 64;
+  const int64_t size = bytes(type);
+  if (!call.stream || n * size < kStreamedRun) return unstage(to, type, from, n, false);
+  const int64_t head = (kLine - static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kLine)) % kLine / size;
+  const int64_t body = (n - head) * size / kLine * kLine / size;
+  if (head > 0) unstage(to, type, from, head, false);
+  unstage(to + head * size, type, from + head, body, true);
+  if (head + body < n) unstage(to + (head + body) * size, type, from + head + body, n - head - body, false);
+}
+
 inline void scatter(const ChannelCall& call, const ChannelOperand& operand, const float* from, int64_t image,
                     int64_t channel, int64_t pixel, int64_t n) {
   char* const base = channel_at(operand, image, channel);
-  if (call.axes == 0) return unstage(base + pixel * bytes(operand.type), operand.type, from, n, call.stream);
+  if (call.axes == 0) return write_run(call, base + pixel * bytes(operand.type), operand.type, from, n);
   for (int64_t i = 0; i < n;) {
     const Place to = place(call, operand, base, pixel + i);
     const int64_t count = to.left < n - i ? to.left : n - i;
@@ -121,14 +141,17 @@ struct Affine {
 
 // inv: one for each pixel, or one for all.
 template <bool kEach>
-[[gnu::noinline]] void normalise(float* out, const float* x, const double* inv, const Affine& a, int64_t n) {
+[[gnu::noinline]] void normalise(float* out, const float* x, const double* inv, const Affine& a, Ahead ahead,
+                                 int64_t n) {
   const D w = splat(a.factor), b = splat(a.term), same = splat(inv[0]);
+  const bool weighted = a.weight, biased = a.bias;
   const auto half = [&](int64_t i) __attribute__((always_inline)) {
     D y = mul(load_wide(x + i), kEach ? load(inv + i) : same);
-    if (a.weight) y = mul(y, w);
-    return a.bias ? add(y, b) : y;
+    if (weighted) y = mul(y, w);
+    return biased ? add(y, b) : y;
   };
   for (int64_t i = 0; i < n; i += kLanes) {
+    prefetch(ahead.p + i * ahead.bytes);
     const D low = half(i);
     store(out + i, narrow(low, half(i + kHalf)));
   }
@@ -136,10 +159,12 @@ template <bool kEach>
 
 // The same where the normalised number is rounded to T first; factor, product and sum are f32.
 template <class T, bool kEach>
-[[gnu::noinline]] void normalise_rounded(float* out, const float* x, const double* inv, const Affine& a, int64_t n) {
+[[gnu::noinline]] void normalise_rounded(float* out, const float* x, const double* inv, const Affine& a, Ahead ahead,
+                                         int64_t n) {
   const F w = splat(static_cast<float>(a.factor)), b = splat(static_cast<float>(a.term));
   const D same = splat(inv[0]);
   for (int64_t i = 0; i < n; i += kPair) {
+    prefetch(ahead.p + i * ahead.bytes);
     Quad q;
     for (int k = 0; k < 4; ++k) {
       q.d[k] = mul(load_wide(x + i + k * kHalf), kEach ? load(inv + i + k * kHalf) : same);
@@ -153,17 +178,18 @@ template <class T, bool kEach>
 
 template <bool kEach>
 void normalise_channel(const ChannelCall& call, float* out, const float* x, const double* inv, int64_t channel,
-                       int64_t n) {
+                       Ahead ahead, int64_t n) {
   const Affine a = {call.weight.base != nullptr, call.bias.base != nullptr, factor_of(call, channel),
                     parameter(call.bias, channel, 0)};
-  if (!call.before_weight) return normalise<kEach>(out, x, inv, a, n);
-  if (call.x.type == RN_F16) return normalise_rounded<F16, kEach>(out, x, inv, a, n);
-  normalise_rounded<BF16, kEach>(out, x, inv, a, n);
+  if (!call.before_weight) return normalise<kEach>(out, x, inv, a, ahead, n);
+  if (call.x.type == RN_F16) return normalise_rounded<F16, kEach>(out, x, inv, a, ahead, n);
+  normalise_rounded<BF16, kEach>(out, x, inv, a, ahead, n);
 }
 
 // dx = inv g - slope x; returns what the stretch adds to dweight and dbias.
 [[gnu::noinline]] ChannelSums gradient_of_pixels(float* dx, const float* x, const float* dy, const double* inv,
-                                                 const double* slope, double factor, int64_t n) {
+                                                 const double* slope, double factor, Ahead next_x, Ahead next_dy,
+                                                 int64_t n) {
   constexpr int kRegisters = kWideLanes / kHalf;
   D products[kRegisters], gradients[kRegisters];
   for (int r = 0; r < kRegisters; ++r) products[r] = gradients[r] = splat(0.0);
@@ -171,6 +197,8 @@ void normalise_channel(const ChannelCall& call, float* out, const float* x, cons
   for (int64_t i = 0; i < n; i += kWideLanes) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRegisters; r += 2) {
+      prefetch(next_x.p + (i + r * kHalf) * next_x.bytes);
+      prefetch(next_dy.p + (i + r * kHalf) * next_dy.bytes);
       D result[2];
       for (int k = 0; k < 2; ++k) {
         const int64_t at = i + (r + k) * kHalf;
@@ -186,12 +214,14 @@ void normalise_channel(const ChannelCall& call, float* out, const float* x, cons
 }
 
 [[gnu::noinline]] void gradient_of_group(float* dx, const float* x, const float* dy, const GroupScale& scale,
-                                         double factor, int64_t n) {
+                                         double factor, Ahead next_x, Ahead next_dy, int64_t n) {
   const D w = splat(factor), inv = splat(scale.inv), slope = splat(scale.slope);
   const auto half = [&](int64_t i) __attribute__((always_inline)) {
     return sub(mul(inv, mul(load_wide(dy + i), w)), mul(load_wide(x + i), slope));
   };
   for (int64_t i = 0; i < n; i += kLanes) {
+    prefetch(next_x.p + i * next_x.bytes);
+    prefetch(next_dy.p + i * next_dy.bytes);
     const D low = half(i);
     store(dx + i, narrow(low, half(i + kHalf)));
   }
@@ -245,7 +275,7 @@ class Tile {
     }
     find_scales();
     for (int64_t c = 0; c < call_.channels; ++c) {
-      normalise_channel<true>(call_, out_.at, x_at(c, x_[0]), squares_, c, end_);
+      normalise_channel<true>(call_, out_.at, x_at(c, x_[0]), squares_, c, next_tile(call_.x, c), end_);
       scatter(call_, call_.out, out_.at, image_, c, pixel_, n_);
     }
   }
@@ -257,12 +287,21 @@ class Tile {
     find_scales();
     for (int64_t c = 0; c < call_.channels; ++c) {
       const ChannelSums sums =
-          gradient_of_pixels(out_.at, x_at(c, x_[0]), dy_at(c), squares_, products_, factor_of(call_, c), end_);
+          gradient_of_pixels(out_.at, x_at(c, x_[0]), dy_at(c), squares_, products_, factor_of(call_, c),
+                             next_tile(call_.x, c), next_tile(call_.dy, c), end_);
       scatter(call_, call_.out, out_.at, image_, c, pixel_, n_);
       if (sums_ == nullptr) continue;
       sums_[c] += sums.products;
       sums_[call_.channels + c] += sums.gradients;
     }
+  }
+
+  // The same channel in the tile that comes next, as a rule.
+  Ahead next_tile(const ChannelOperand& operand, int64_t channel) const {
+    const bool last = pixel_ + n_ >= call_.pixels || call_.axes != 0;
+    const char* p = channel_at(operand, image_ + (last ? 1 : 0), channel);
+    const int size = static_cast<int>(bytes(operand.type));
+    return {last ? p : p + (pixel_ + n_) * size, size};
   }
 
   // From sums to inv and slope, in their place; both 0 behind the tile, where x is.
@@ -320,20 +359,26 @@ double channel_factor(const ChannelCall& call, int64_t channel) { return factor_
 
 void apply_group(const ChannelCall& call, int64_t image, int64_t begin, int64_t end, const GroupScale& scale) {
   Stage x_stage, dy_stage, out;
+  const int64_t width = call.channels / call.groups;
+  // The same place in the group that comes next, where images follow each other densely.
+  const auto next = [&](const ChannelOperand& operand, int64_t channel, int64_t pixel) {
+    const int size = static_cast<int>(bytes(operand.type));
+    return Ahead{channel_at(operand, image, channel + width) + pixel * size, size};
+  };
   for (int64_t channel = begin; channel < end; ++channel) {
     for (int64_t pixel = 0; pixel < call.pixels; pixel += kStage) {
       const int64_t n = call.pixels - pixel < kStage ? call.pixels - pixel : kStage;
       const float* x = gather(call, call.x, x_stage, image, channel, pixel, n);
       if (call.backward) {
         const float* dy = gather(call, call.dy, dy_stage, image, channel, pixel, n);
-        gradient_of_group(out.at, x, dy, scale, factor_of(call, channel), whole_blocks(n));
+        gradient_of_group(out.at, x, dy, scale, factor_of(call, channel), next(call.x, channel, pixel),
+                          next(call.dy, channel, pixel), whole_blocks(n));
       } else {
-        normalise_channel<false>(call, out.at, x, &scale.inv, channel, whole_blocks(n));
+        normalise_channel<false>(call, out.at, x, &scale.inv, channel, next(call.x, channel, pixel), whole_blocks(n));
       }
       scatter(call, call.out, out.at, image, channel, pixel, n);
     }
   }
-  if (call.stream) fence();
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

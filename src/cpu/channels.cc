@@ -145,6 +145,7 @@ class Group {
     auto& self = *static_cast<Group*>(data);
     const Range range = part_of(self.width_, self.pieces_, piece);
     self.apply_range(range.begin, range.end);
+    if (self.call_.stream) self.target_.end_stream();
   }
 
   void apply_range(int64_t begin, int64_t end) {
@@ -169,6 +170,7 @@ struct Groups {
   static void range(const void* data, int64_t begin, int64_t end) {
     const auto& self = *static_cast<const Groups*>(data);
     for (int64_t row = begin; row < end; ++row) Group(self.call, self.target, row).run();
+    if (self.call.stream) self.target.end_stream();
   }
 
   void add_images() const {

@@ -79,6 +79,7 @@ struct Target {
   ChannelSums (*channel_sums)(const ChannelCall& call, int64_t image, int64_t channel);
   double (*channel_factor)(const ChannelCall& call, int64_t channel);
   void (*apply_group)(const ChannelCall& call, int64_t image, int64_t begin, int64_t end, const GroupScale& scale);
+  void (*end_stream)();  // after apply_group with call.stream: orders its stores before what is told to other threads
 
   // Conversions of n elements, for tests and tools: f16 or bf16 to f32 and back, round to nearest even.
   void (*widen)(float* out, const uint16_t* in, rn_type type, int64_t n);

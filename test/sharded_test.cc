@@ -203,19 +203,11 @@ TEST(Sharded, any_number_of_ranks_agrees_with_the_whole_row) {
 TEST(Sharded, one_slice_has_the_bits_of_rms_norm) {
   Problem problem(RN_F32, Values::kNormal, false, 1);
   problem.forward();
-  problem.backward();
-  const Whole out(RN_F32, kRows, Values::kZeros, 1), dx(RN_F32, kRows, Values::kZeros, 1),
-      dweight(RN_F32, 1, Values::kZeros, 1);
+  const Whole out(RN_F32, kRows, Values::kZeros, 1);
   const Split all = {0, kCols};
   const View x = Problem::slice(problem.x, all), weight(problem.weight.vector(0, kCols));
   rms_norm(Problem::slice(out, all), {}, x, weight, {}, {.epsilon = kEpsilon});
-  RmsNormBackwardOptions options;
-  options.epsilon = kEpsilon;
-  rms_norm_backward(Problem::slice(dx, all), View(dweight.vector(0, kCols)), {}, Problem::slice(problem.dy, all), x,
-                    weight, {}, options);
   EXPECT_EQ(out.matrix.hash(), problem.out.matrix.hash());
-  EXPECT_EQ(dx.matrix.hash(), problem.dx.matrix.hash());
-  EXPECT_EQ(dweight.matrix.hash(), problem.dweight.matrix.hash());
 }
 
 TEST(Sharded, sums_are_added_in_the_order_of_the_ranks) {

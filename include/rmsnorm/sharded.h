@@ -14,8 +14,9 @@
  *   x, out, ..   [.., d]  this rank's slice, d columns; types as for the whole row (norms.h, backward.h)
  *   sums         [..]     f64, one a row, any strides
  *   total_cols   the columns of all slices together, from 1 to 2^40
- * RMSNorm of one slice that is the whole row has the bits of rn_rms_norm where x is f32, and of rn_rms_norm_backward.
- * (16-bit rows are summed in f64 here; rn_rms_norm sums them in f32 lanes where that is enough.)
+ * RMSNorm of one slice that is the whole row has the bits of rn_rms_norm where x is f32. (16-bit rows are summed in f64
+ * here; rn_rms_norm sums them in f32 lanes where that is enough. Gradients are formed in f64 here;
+ * rn_rms_norm_backward forms them in f32 where that is enough.)
  * f64 rows: a sum beyond f64's range is infinite, and a large common offset costs LayerNorm the digits that the f64 sum
  * does not hold; the whole-row functions have neither limit. */
 #ifndef RMSNORM_SHARDED_H_

@@ -51,7 +51,7 @@ rn_status check_images(const ChannelArguments& a) {
 rn_status take_operands(const ChannelArguments& a, Taken* taken) {
   Taker taker(a.function, taken);
   taker.also([&] { return require(a.function, a.out_name, a.out); });
-  taker.x({"x", Form::kX, false, kFloatTypes, 0, true}, a.x, &taken->x);
+  taker.x({"x", Form::kX, false, kFloatTypes, 0, "x", true}, a.x, &taken->x);
   taker.also([&] { return check_images(a); });
   if (!taker.ok()) return taker.status();
   const TypeRules types = rules_for(a.x->type);

@@ -176,7 +176,7 @@ rn_status check_shape(const Argument& a, const rn_view& x) {
       if (a.view.rank != 1) return wrong_rank(a, 1, "a vector that all rows share", "");
       return a.view.shape[0] == x.shape[x.rank - 1] ? RN_OK : wrong_size(a, 0, "", x.shape[x.rank - 1], x.rank - 1);
     case Form::kChannels:
-      if (a.view.rank != 1) return wrong_rank(a, 1, "one element for each channel");
+      if (a.view.rank != 1) return wrong_rank(a, 1, "one element for each channel", "");
       return a.view.shape[0] == x.shape[1] ? RN_OK : wrong_size(a, 0, "", x.shape[1], 1);
     case Form::kOwnCols:
       if (a.view.rank != x.rank) return wrong_rank(a, x.rank, "the rank of ", a.rule.of);

@@ -49,8 +49,7 @@ inline constexpr NamedValues kNamedValues[] = {
     {Values::kOffset, "offset"},     {Values::kTiny, "tiny"},           {Values::kHuge, "huge"},
     {Values::kMixed, "mixed"},       {Values::kSubnormal, "subnormal"}, {Values::kZeros, "zeros"},
     {Values::kNan, "nan"},           {Values::kInfinity, "infinity"},   {Values::kWeight, "weight"},
-    {Values::kWhole, "whole"},
-    {Values::kIndex, "index"},
+    {Values::kWhole, "whole"},       {Values::kIndex, "index"},
 };
 
 constexpr std::string_view name_of(Values values) {

@@ -28,6 +28,18 @@ void rms_norm() {
   print("rms_norm", out);
 }
 
+void backward() {
+  // [backward]
+  std::vector<float> dx(x.size()), dweight(kCols);
+  const std::vector<float> dy = {1, 0, 0, -1, 0, 1, 1, 0};
+  rmsnorm::rms_norm_backward(rmsnorm::matrix(dx.data(), kRows, kCols), rmsnorm::vector(dweight.data(), kCols), {},
+                             rmsnorm::matrix(dy.data(), kRows, kCols), rmsnorm::matrix(x.data(), kRows, kCols),
+                             rmsnorm::vector(weight.data(), kCols));
+  // [end]
+  print("dx", dx);
+  print("dweight", dweight);
+}
+
 void gated_rms_norm() {
   // [gated_rms_norm]
   std::vector<float> out(x.size());
@@ -116,6 +128,7 @@ void errors() {
 
 int main() {
   rms_norm();
+  backward();
   gated_rms_norm();
   layer_norm();
   add_rms_norm();

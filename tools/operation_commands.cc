@@ -23,8 +23,9 @@ using check::Slot;
 // ---- norm ----
 
 struct NormOperationArguments {
-  std::string input, output, type;
-  std::map<std::string, std::string, std::less<>> files;  // by operand
+  std::string input, type;
+  std::string main_output;                                // the operand that -o is for
+  std::map<std::string, std::string, std::less<>> files;  // by operand; empty: not given
   std::vector<std::string> types;                         // NAME=TYPE of outputs
   SettingArguments settings;
   ExecutionArguments execution;
@@ -62,62 +63,63 @@ class OperationFiles {
   std::vector<Location> inputs_;
 };
 
+// The file of an operand that must be there.
+const std::string& file_of(const Operation& op, const NormOperationArguments& a, std::string_view name) {
+  const std::string& file = a.files.find(name)->second;
+  if (file.empty()) {
+    fail(ExitCode::kUsage, "{}: {} is missing; it must be given", op.name(),
+         name == a.main_output ? "-o OUT" : option_name(name));
+  }
+  return file;
+}
+
 void run_norm_operation(const Operation& op, const NormOperationArguments& a) {
   a.execution.apply();
   OperationFiles files(a);
   std::map<std::string, Tensor, std::less<>> tensors;
-  tensors["x"] = files.read(a.input);
+  const std::string x_name(op.x_name());
+  tensors[x_name] = files.read(a.input);
   Request request;
-  request.shape = tensors["x"].shape;
-  request.x = tensors["x"].type;
+  request.shape = tensors[x_name].shape;
+  request.x = tensors[x_name].type;
   request.threads = a.execution.threads;
   a.settings.apply(op, request);
-  if (a.output.empty()) fail(ExitCode::kUsage, "{}: the output is missing; -o OUT must be given", op.name());
-
   // What is there: inputs that were named, outputs that were asked for.
   for (const auto& [name, present] : op.optional()) {
-    const auto file = a.files.find(name);
-    request.present[std::string(name)] = file != a.files.end() && !file->second.empty();
+    request.present[std::string(name)] = !a.files.find(name)->second.empty();
   }
   for (const std::string& text : a.types) apply_operand(op, text, request);
   for (const Slot& slot : slots_of(op, request)) {
-    if (slot.role != Role::kInput || slot.name == "x") continue;
-    const std::string& file = a.files.find(slot.name)->second;
-    if (file.empty()) fail(ExitCode::kUsage, "{}: {} is missing; it must be given", op.name(), option_name(slot.name));
-    const Tensor& read = tensors[std::string(slot.name)] = files.read(file);
+    if (slot.role != Role::kInput || slot.name == op.x_name()) continue;
+    const Tensor& read = tensors[std::string(slot.name)] = files.read(file_of(op, a, slot.name));
     request.types[std::string(slot.name)] = read.type;
   }
 
   check::Tensors operands;
   std::vector<std::pair<std::string, Location>> outputs;
-  bool first = true;
   for (const Slot& slot : slots_of(op, request)) {
     const std::string name(slot.name);
     if (slot.role == Role::kInput) {
       const Shape& shape = tensors[name].shape;
       if (shape != slot.shape) {
-        fail_input("{}: shape is {}; it must be {} where x is {}", name, shape_text(shape), shape_text(slot.shape),
-                   shape_text(request.shape));
+        fail_input("{}: shape is {}; it must be {} where {} is {}", name, shape_text(shape), shape_text(slot.shape),
+                   x_name, shape_text(request.shape));
       }
     } else {
-      const std::string& file = first ? a.output : a.files.find(slot.name)->second;
-      if (file.empty()) {
-        fail(ExitCode::kUsage, "{}: {} is missing; it must be given", op.name(), option_name(slot.name));
-      }
-      outputs.emplace_back(name, files.output(file));
+      outputs.emplace_back(name, files.output(file_of(op, a, name)));
       // What it holds beforehand counts where it is added to.
       tensors[name] = slot.holds_values ? read_tensor(outputs.back().second) : make_tensor(slot.type, slot.shape);
       if (tensors[name].shape != slot.shape || tensors[name].type != slot.type) {
         fail_input("{}: it is {} of shape {}; it must be {} of shape {}", name, rn_type_name(tensors[name].type),
                    shape_text(tensors[name].shape), rn_type_name(slot.type), shape_text(slot.shape));
       }
-      first = false;
     }
     check::Tensor operand;
     operand.slot = slot;
     operands.all.push_back(std::move(operand));
     operands.elsewhere[name] = reinterpret_cast<char*>(tensors[name].data.data());
   }
+  check::give_scratch(op, request, operands);
   require(check::call(op, request, operands));
   OutputSet set;
   for (const auto& [name, location] : outputs) set.add(location, tensors[name]);
@@ -127,15 +129,16 @@ void run_norm_operation(const Operation& op, const NormOperationArguments& a) {
 void add_norm_operation(CLI::App& norm, const Operation& op) {
   auto* command = norm.add_subcommand(std::string(op.name()), std::string(op.summary()));
   auto a = std::make_shared<NormOperationArguments>();
-  command->add_option("INPUT", a->input, "x: FILE.npy or FILE.safetensors:TENSOR")->required()->type_name("");
-  bool first = true;
+  command->add_option("INPUT", a->input, fmt::format("{}: FILE.npy or FILE.safetensors:TENSOR", op.x_name()))
+      ->required()
+      ->type_name("");
   for (const Slot& slot : op.slots(everything(op))) {
-    if (slot.name == "x") continue;
+    if (slot.name == op.x_name()) continue;
     const bool output = slot.role == Role::kOutput;
     std::string& file = a->files[std::string(slot.name)];
-    if (output && first) {
-      command->add_option("-o,--output", a->output, fmt::format("where {} goes", slot.name))->type_name("OUT");
-      first = false;
+    if (output && a->main_output.empty()) {
+      a->main_output = slot.name;
+      command->add_option("-o,--output", file, fmt::format("where {} goes", slot.name))->type_name("OUT");
     } else {
       const auto help =
           fmt::format("{}{}", output ? "where it goes" : "read from", output ? "; left out: not wanted" : "");

@@ -99,11 +99,10 @@ class Backward final : public Operation {
     return list;
   }
 
+  std::int64_t scratch_bytes(const Request& r) const override { return backward_scratch_bytes(r.shape); }
+
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
-    std::vector<double> memory;  // poisoned: what it holds must not matter
-    const std::int64_t bytes = rn_backward_scratch_bytes(t["x"].rows(), std::max<std::int64_t>(t["x"].cols(), 1));
-    memory.assign(static_cast<std::size_t>(bytes / 8), std::nan(""));
-    const rn_scratch scratch{memory.data(), bytes};
+    const rn_scratch scratch = t.scratch();
     const auto number = [&](std::string_view name) { return setting(*this, r, name); };
     const auto accumulate = static_cast<std::int32_t>(number("accumulate"));
     if (layer_) {

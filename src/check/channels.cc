@@ -39,7 +39,7 @@ struct Sizes {
 // All elements of an operand, [images][channels][pixels].
 std::vector<double> all_of(const Tensors& t, std::string_view name) {
   std::vector<double> values;
-  for (std::int64_t r = 0; r < t[name].matrix.rows(); ++r) {
+  for (std::int64_t r = 0; r < t[name].rows(); ++r) {
     const std::vector<double> row = t.row(name, r);
     values.insert(values.end(), row.begin(), row.end());
   }
@@ -113,6 +113,13 @@ class Channels final : public Operation {
     return list;
   }
 
+  std::int64_t scratch_bytes(const Request& r) const override {
+    if (!backward_) return 0;
+    const Sizes s(r.shape);
+    return grouped_ ? rn_group_rms_norm_scratch_bytes(s.images, s.channels)
+                    : rn_rms_norm_channels_scratch_bytes(s.images, s.channels, s.pixels());
+  }
+
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
     const auto view = [&](std::string_view name) { return t.view(name); };
     const std::int64_t groups = groups_of(r);
@@ -122,12 +129,7 @@ class Channels final : public Operation {
                  ? rn_group_rms_norm(view("out"), view("x"), groups, view("weight"), view("bias"), &norm, &execution)
                  : rn_rms_norm_channels(view("out"), view("x"), view("weight"), view("bias"), &norm, &execution);
     }
-    // Poisoned: what it holds must not matter.
-    const Sizes s(r.shape);
-    const std::int64_t bytes = grouped_ ? rn_group_rms_norm_scratch_bytes(s.images, s.channels)
-                                        : rn_rms_norm_channels_scratch_bytes(s.images, s.channels, s.pixels());
-    std::vector<double> memory(static_cast<std::size_t>(bytes / 8), std::nan(""));
-    const rn_scratch scratch{memory.data(), bytes};
+    const rn_scratch scratch = t.scratch();
     const rn_rms_norm_backward_options o{norm, static_cast<std::int32_t>(setting(*this, r, "accumulate"))};
     return grouped_ ? rn_group_rms_norm_backward(view("dx"), view("dweight"), view("dbias"), view("dy"), view("x"),
                                                  groups, view("weight"), &scratch, &o, &execution)

@@ -102,8 +102,8 @@ class Gated : public Operation {
     }
   };
   Row row(const Request& r, const Tensors& t, std::int64_t number) const {
-    return {t.row("x", number),           t.row("gate", number), t.row("weight", 0), t["x"].matrix.cols() / groups(r),
-            setting(*this, r, "epsilon"), gate_first(r)};
+    return {t.row("x", number),        t.row("gate", number),        t.row("weight", 0),
+            t["x"].cols() / groups(r), setting(*this, r, "epsilon"), gate_first(r)};
   }
 };
 
@@ -140,7 +140,7 @@ class Forward final : public Gated {
 
   Finding judge(const Request& r, const Tensors& t) const override {
     Finding finding;
-    for (std::int64_t number = 0; number < t["x"].matrix.rows(); ++number) {
+    for (std::int64_t number = 0; number < t["x"].rows(); ++number) {
       const Row inputs = row(r, t, number);
       const std::vector<double> out = t.row("out", number), saved = t.row("inv_rms", number);
       for (std::int64_t g = 0; g < groups(r); ++g) {
@@ -276,11 +276,10 @@ class Backward final : public Gated {
     return list;
   }
 
+  std::int64_t scratch_bytes(const Request& r) const override { return backward_scratch_bytes(r.shape); }
+
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
-    const std::int64_t bytes =
-        rn_backward_scratch_bytes(t["x"].matrix.rows(), std::max<std::int64_t>(t["x"].matrix.cols(), 1));
-    std::vector<double> memory(static_cast<std::size_t>(bytes / 8), std::nan(""));  // what it holds must not matter
-    const rn_scratch scratch{memory.data(), bytes};
+    const rn_scratch scratch = t.scratch();
     const rn_gated_rms_norm_backward_options o = {options(r, RN_ROUND_ONCE),
                                                   static_cast<std::int32_t>(setting(*this, r, "accumulate"))};
     return rn_gated_rms_norm_backward(t.view("dx"), t.view("dgate"), t.view("dweight"), t.view("dy"), t.view("x"),
@@ -289,9 +288,9 @@ class Backward final : public Gated {
 
   Finding judge(const Request& r, const Tensors& t) const override {
     Finding finding;
-    const std::size_t cols = static_cast<std::size_t>(t["x"].matrix.cols());
+    const std::size_t cols = static_cast<std::size_t>(t["x"].cols());
     std::vector<Quad> dweight(cols), terms(cols);
-    for (std::int64_t number = 0; number < t["x"].matrix.rows(); ++number) {
+    for (std::int64_t number = 0; number < t["x"].rows(); ++number) {
       const Row inputs = row(r, t, number);
       const std::vector<double> dy = t.row("dy", number), saved = t.row("inv_rms", number);
       const std::vector<double> dx = t.row("dx", number), dgate = t.row("dgate", number);
@@ -357,7 +356,7 @@ class Backward final : public Gated {
         expected[i] += static_cast<Quad>(load(type, t["dweight"].before.row(0), static_cast<std::int64_t>(i)));
       }
       // A term of f64 below 2^-1022 is itself rounded.
-      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].matrix.rows()) * 0x1p-1074 : Quad{0};
+      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1074 : Quad{0};
       const double limit =
           0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp_at(type, expected[i]));
       const double error = ulp_distance(type, found[i], expected[i]);

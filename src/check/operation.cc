@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <stdexcept>
 
 #include "check/family.h"
@@ -76,6 +77,11 @@ const rn_view* Tensors::view(std::string_view name) const {
   return &view;
 }
 
+rn_scratch Tensors::scratch() const {
+  const auto bytes = static_cast<std::int64_t>(scratch_memory.size() * sizeof(double));
+  return {const_cast<double*>(scratch_memory.data()), bytes};
+}
+
 std::vector<double> Tensors::row(std::string_view name, std::int64_t r) const {
   if (!has(name)) return {};
   const Tensor& tensor = (*this)[name];
@@ -111,6 +117,10 @@ const Operation* operation_named(std::string_view name) {
   return nullptr;
 }
 
+std::int64_t backward_scratch_bytes(const Shape& shape) {
+  return rn_backward_scratch_bytes(rows_of(shape), std::max<std::int64_t>(shape.back(), 1));
+}
+
 double setting(const Operation& op, const Request& request, std::string_view name) {
   const auto given = request.settings.find(name);
   if (given != request.settings.end()) return given->second;
@@ -140,14 +150,21 @@ Tensors make_tensors(const Operation& op, const Request& request) {
     }
     tensors.all.push_back(std::move(tensor));
   }
+  give_scratch(op, request, tensors);
   op.prepare(request, tensors);
   return tensors;
+}
+
+void give_scratch(const Operation& op, const Request& request, Tensors& tensors) {
+  const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(op.scratch_bytes(request), 0));
+  tensors.scratch_memory.assign((bytes + sizeof(double) - 1) / sizeof(double), std::nan(""));
 }
 
 void restore(Tensors& tensors) {
   for (Tensor& tensor : tensors.all) {
     if (tensor.before.present()) tensor.matrix.take_rows(tensor.before, 0);
   }
+  std::fill(tensors.scratch_memory.begin(), tensors.scratch_memory.end(), std::nan(""));
 }
 
 rn_status call(const Operation& op, const Request& request, const Tensors& tensors, const rn_execution* execution) {

@@ -85,6 +85,10 @@ class Tensors {
   // Row r of an operand, widened; of an input as it was before the call.
   std::vector<double> row(std::string_view name, std::int64_t r) const;
 
+  // Memory that the call needs beside its operands.
+  rn_scratch scratch() const;
+
+  std::vector<double> scratch_memory;
   std::map<std::string, std::string, std::less<>> aliases;  // output -> input
   std::map<std::string, char*, std::less<>> elsewhere;      // where calls find an operand instead, laid out the same
 
@@ -111,12 +115,17 @@ class Operation {
   virtual std::string_view summary() const = 0;  // one line of help
   virtual std::span<const Setting> settings() const = 0;
 
+  // The operand whose shape is Request::shape and whose type is Request::x.
+  virtual std::string_view x_name() const { return "x"; }
   // Operands in the order of the C function. Throws std::invalid_argument for a shape of x that it cannot take.
   virtual std::vector<Slot> slots(const Request& request) const = 0;
   // Operands that may be absent: name and whether they are there if nothing is said.
   virtual std::vector<std::pair<std::string_view, bool>> optional() const = 0;
   // The types that an operand may have beside x, the first one being the default; empty for a name it does not have.
   virtual std::vector<rn_type> types(std::string_view name, rn_type x) const = 0;
+
+  // Bytes that the call takes as scratch.
+  virtual std::int64_t scratch_bytes(const Request&) const { return 0; }
 
   // Inputs that follow from others, once these are filled.
   virtual void prepare(const Request&, Tensors&) const {}
@@ -134,12 +143,18 @@ class Operation {
 std::span<const Operation* const> operations();
 const Operation* operation_named(std::string_view name);  // null if there is none
 
+// rn_backward_scratch_bytes for an x of that shape.
+std::int64_t backward_scratch_bytes(const Shape& shape);
+
 double setting(const Operation& op, const Request& request, std::string_view name);
 
 // Memory for a request, inputs filled; the same values whatever padding, offset and in_place are.
 Tensors make_tensors(const Operation& op, const Request& request);
 
-// Puts back what the operands held before the call.
+// Scratch for a call, poisoned: what it holds must not matter.
+void give_scratch(const Operation& op, const Request& request, Tensors& tensors);
+
+// Puts back what the operands and the scratch held before the call.
 void restore(Tensors& tensors);
 
 // Calls with the request's target and threads, or with `execution`.

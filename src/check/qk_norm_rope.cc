@@ -35,6 +35,7 @@ class QkNormRope final : public Operation {
  public:
   std::string_view name() const override { return "qk_norm_rope"; }
   std::string_view summary() const override { return "rms_norm of each head of Q and K, rotary embedding"; }
+  std::string_view x_name() const override { return "q"; }
   std::span<const Setting> settings() const override { return kSettings; }
   std::vector<std::pair<std::string_view, bool>> optional() const override {
     return {{"k", true}, {"q_weight", true}, {"k_weight", true}, {"cos_sin", true}, {"positions", false}};
@@ -142,7 +143,7 @@ class QkNormRope final : public Operation {
                    std::string_view weight_name) const {
     const std::vector<double> weight = t.row(weight_name, 0);
     const Parameters parameters{weight.empty() ? nullptr : weight.data(), nullptr, number(r, "weight_offset")};
-    const std::int64_t rows = t[in].matrix.rows(), cols = t[in].matrix.cols();
+    const std::int64_t rows = t[in].rows(), cols = t[in].cols();
     const Shape& shape = t[in].slot.shape;
     const std::int64_t heads = shape[shape.size() - 2], tokens = shape.size() > 2 ? shape[shape.size() - 3] : 1;
     const rn_type type = t[out].slot.type;

@@ -99,7 +99,7 @@ class Quantize final : public Operation {
 
   Finding judge(const Request& r, const Tensors& t) const override {
     Finding finding;
-    const std::int64_t rows = t["x"].matrix.rows(), cols = t["x"].matrix.cols();
+    const std::int64_t rows = t["x"].rows(), cols = t["x"].cols();
     const std::vector<double> weight = t.row("weight", 0), bias = t.row("bias", 0);
     const Parameters parameters{weight.empty() ? nullptr : weight.data(), bias.empty() ? nullptr : bias.data(),
                                 number(r, "weight_offset")};

@@ -108,7 +108,8 @@ class Slice final : public Operation {
     };
     const Shape vector = {r.shape.back()};
     const auto result = [&](std::string_view name) { add(name, Role::kOutput, rows, Values::kNormal); };
-    const auto given = [&](std::string_view name) { add(name, Role::kInput, rows, Values::kNormal); };
+    // What `prepare` does not fill, the benchmark's, must be sums that squares can have.
+    const auto given = [&](std::string_view name) { add(name, Role::kInput, rows, Values::kLognormal); };
     const auto parameter = [&](std::string_view name) {
       maybe(name, Role::kInput, vector, name == "weight" ? Values::kWeight : Values::kNormal);
       if (!list.empty() && list.back().name == name) list.back().row_padding = false;
@@ -185,6 +186,10 @@ class Slice final : public Operation {
       fill(t, "sum_gradients", row, sums.gradients * share);
       fill(t, "sum_products", row, sums.products * share);
     }
+  }
+
+  std::int64_t scratch_bytes(const Request& r) const override {
+    return stage_ == Stage::kBackward ? backward_scratch_bytes(r.shape) : 0;
   }
 
   rn_status call(const Request& r, const Tensors& t, const rn_execution& execution) const override {
@@ -344,10 +349,7 @@ class Slice final : public Operation {
 
   rn_status call_backward(const Request& r, const Tensors& t, std::int64_t columns,
                           const rn_execution& execution) const {
-    // Poisoned: what it holds must not matter.
-    const std::int64_t bytes = rn_backward_scratch_bytes(t["x"].rows(), t["x"].cols());
-    std::vector<double> memory(static_cast<std::size_t>(bytes / 8), std::nan(""));
-    const rn_scratch scratch{memory.data(), bytes};
+    const rn_scratch scratch = t.scratch();
     const auto view = [&](std::string_view name) { return t.view(name); };
     const auto accumulate = static_cast<std::int32_t>(number(r, "accumulate", 0));
     if (layer_) {

@@ -53,6 +53,7 @@ void OperationMemory::prepare(const OperationWorkload& w) {
       set.tensors.elsewhere[std::string(slot.name)] = reinterpret_cast<char*>(place);
       place += whole_pages(bytes_of(slot));
     }
+    check::give_scratch(*w.op, w.request, set.tensors);
     next += read + written;
   }
 }

@@ -6,21 +6,19 @@
 #include "cpu/fp_environment.h"
 #include "cpu/rows.h"
 #include "cpu/target.h"
-#include "cpu/threads.h"
 
 namespace rmsnorm {
 
 namespace {
 
 void f64_block(const BackwardCall& call, int64_t block) {
-  const int64_t begin = block * rows_per_block(call.rows);
-  const int64_t end = std::min(begin + rows_per_block(call.rows), call.rows);
+  const Range rows = rows_of_block(call, block);
   double* dweight = call.dweight.base == nullptr ? nullptr : call.sums + kSumsPerColumn * block * call.cols;
   double* dbias = call.dbias.base == nullptr ? nullptr : call.sums + (kSumsPerColumn * block + 1) * call.cols;
   for (double* sums : {dweight, dbias}) {
     if (sums != nullptr) std::fill_n(sums, call.cols, 0.0);
   }
-  f64_backward_rows(call, begin, end, dweight, dbias);
+  f64_backward_rows(call, rows.begin, rows.end, dweight, dbias);
 }
 
 // The sums of all blocks, columns begin .. end-1, into dweight (0) or dbias (1).
@@ -29,20 +27,10 @@ void add_blocks(const BackwardCall& call, const Operand& gradient, int64_t which
   add_block_sums(gradient, call.accumulate, sums, block_count(call.rows), kSumsPerColumn * call.cols, begin, end);
 }
 
-struct Tasks {
-  const BackwardCall& call;
-  const Target& target;
-
-  static void block(void* data, int64_t block) {
-    const auto& self = *static_cast<const Tasks*>(data);
-    (self.call.x.type == RN_F64 ? f64_block : self.target.backward_block)(self.call, block);
-  }
-  static void columns(const void* data, int64_t begin, int64_t end) {
-    const auto& call = static_cast<const Tasks*>(data)->call;
-    if (call.dweight.base != nullptr) add_blocks(call, call.dweight, 0, begin, end);
-    if (call.dbias.base != nullptr) add_blocks(call, call.dbias, 1, begin, end);
-  }
-};
+void add_parameters(const BackwardCall& call, int64_t begin, int64_t end) {
+  if (call.dweight.base != nullptr) add_blocks(call, call.dweight, 0, begin, end);
+  if (call.dbias.base != nullptr) add_blocks(call, call.dbias, 1, begin, end);
+}
 
 }  // namespace
 
@@ -54,16 +42,8 @@ rn_status run_backward(BackwardCall call, const rn_execution& execution) {
   const int64_t bytes = total_bytes(
       call.rows, row_bytes({&call.x, &call.dy, &call.d_residual_out, &call.dx, &call.dresidual}, call.cols));
   call.stream = writes_around_caches(bytes);
-  Tasks tasks = {call, *target};
-  const int64_t blocks = block_count(call.rows);
-  const int64_t pieces = pieces_for(execution, bytes);
-  if (pieces == 1) {
-    for (int64_t block = 0; block < blocks; ++block) Tasks::block(&tasks, block);
-    Tasks::columns(&tasks, 0, call.cols);  // without rows: zeros
-  } else {
-    run_tasks(execution, blocks, Tasks::block, &tasks);
-    run_row_ranges(execution, call.cols, std::min<int64_t>(pieces, call.cols), Tasks::columns, &tasks);
-  }
+  run_blocks(execution, call, pieces_for(execution, bytes), call.x.type == RN_F64 ? f64_block : target->backward_block,
+             add_parameters);
   return RN_OK;
 }
 

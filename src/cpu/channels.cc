@@ -13,16 +13,6 @@ namespace rmsnorm {
 
 namespace {
 
-struct Range {
-  int64_t begin, end;
-};
-// Part `index` of `count` things cut into `parts`, which follows from these three alone. Without overflow.
-Range part_of(int64_t count, int64_t parts, int64_t index) {
-  const int64_t share = count / parts, extra = count % parts;
-  const int64_t begin = index * share + std::min(index, extra);
-  return {begin, begin + share + (index < extra ? 1 : 0)};
-}
-
 void store_gradient(const ChannelCall& call, const Operand& gradient, int64_t channel, double sum) {
   if (gradient.base == nullptr) return;
   store_element(gradient, channel, call.accumulate ? load_element(gradient, channel) + sum : sum);
@@ -218,12 +208,7 @@ rn_status run_channels(ChannelCall call, const rn_execution& execution) {
       run_row_ranges(execution, tiles.count(), pieces, Tiles::range, &tiles);
       return RN_OK;
     }
-    const int64_t blocks = tile_blocks(tiles.count());
-    if (pieces == 1) {
-      for (int64_t block = 0; block < blocks; ++block) Tiles::block(&tiles, block);
-    } else {
-      run_tasks(execution, blocks, Tiles::block, &tiles);
-    }
+    run_pieces(execution, pieces, tile_blocks(tiles.count()), Tiles::block, &tiles);
     if (gradients) tiles.add_blocks();
     return RN_OK;
   }

@@ -12,17 +12,6 @@ namespace rmsnorm {
 
 namespace {
 
-struct RowsOfNorm {
-  const NormCall& call;
-  const Target& target;
-
-  static void run(const void* data, int64_t begin, int64_t end) {
-    const auto& self = *static_cast<const RowsOfNorm*>(data);
-    const auto rows = self.call.total_cols != 0 ? self.target.slices : self.target.rows;
-    (self.call.x.type == RN_F64 ? f64_rows : rows)(self.call, begin, end);
-  }
-};
-
 // One row shared by several threads: segments are summed side by side, their sums added in order, and the second pass
 // is cut at chunk boundaries. The bits are those of one thread, because the sums are cut the same way there.
 class SharedRow {
@@ -93,8 +82,8 @@ rn_status run_norm(NormCall call, const rn_execution& execution) {
     for (int64_t row = 0; row < call.rows; ++row) shared.run(row);
     return RN_OK;
   }
-  const RowsOfNorm rows = {call, *target};
-  run_row_ranges(execution, call.rows, pieces, RowsOfNorm::run, &rows);
+  const auto rows = call.total_cols != 0 ? target->slices : target->rows;
+  run_rows(execution, call, pieces, call.x.type == RN_F64 ? f64_rows : rows);
   return RN_OK;
 }
 

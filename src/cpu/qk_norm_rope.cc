@@ -47,16 +47,9 @@ void f64_token(const QkNormRopeCall& call, int64_t token) {
   }
 }
 
-struct Tokens {
-  const QkNormRopeCall& call;
-  const Target& target;
-
-  static void run(const void* data, int64_t begin, int64_t end) {
-    const auto& self = *static_cast<const Tokens*>(data);
-    if (self.call.x.type != RN_F64) return self.target.qk_norm_rope(self.call, begin, end);
-    for (int64_t token = begin; token < end; ++token) f64_token(self.call, token);
-  }
-};
+void f64_tokens(const QkNormRopeCall& call, int64_t begin, int64_t end) {
+  for (int64_t token = begin; token < end; ++token) f64_token(call, token);
+}
 
 }  // namespace
 
@@ -72,8 +65,7 @@ rn_status run_qk_norm_rope(QkNormRopeCall call, const rn_execution& execution) {
   }
   const int64_t bytes = total_bytes(call.rows, bytes_per_token);
   call.stream = writes_around_caches(bytes) && !in_place;  // in place the lines are in the cache
-  const Tokens tokens = {call, *target};
-  run_row_ranges(execution, call.rows, pieces_for(execution, bytes), Tokens::run, &tokens);
+  run_rows(execution, call, pieces_for(execution, bytes), call.x.type == RN_F64 ? f64_tokens : target->qk_norm_rope);
   return RN_OK;
 }
 

@@ -23,7 +23,6 @@ uint8_t encode(rn_type type, float value) {
   }
 }
 
-// Rows of f64, whose y is rounded to f32.
 float scale_for_peak(const QuantizeCall& call, float peak) {
   if (peak == 0) return 1;
   if (peak > kLargestScale) return call.power_of_two ? kLargestPowerOfTwoScale : kLargestScale;
@@ -32,6 +31,7 @@ float scale_for_peak(const QuantizeCall& call, float peak) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(scale) + 0x7fffff) & 0x7f800000);
 }
 
+// A row of f64, whose y is rounded to f32.
 void f64_row(const QuantizeCall& call, int64_t index) {
   const F64Row row{call, index};
   const F64Scale s = row_scale(row);
@@ -53,16 +53,9 @@ void f64_row(const QuantizeCall& call, int64_t index) {
   for (int64_t i = 0; residual_out != nullptr && i < call.cols; ++i) write(residual_out, RN_F64, i, row.element(i));
 }
 
-struct RowsOfQuantize {
-  const QuantizeCall& call;
-  const Target& target;
-
-  static void run(const void* data, int64_t begin, int64_t end) {
-    const auto& self = *static_cast<const RowsOfQuantize*>(data);
-    if (self.call.x.type != RN_F64) return self.target.quantize_rows(self.call, begin, end);
-    for (int64_t row = begin; row < end; ++row) f64_row(self.call, row);
-  }
-};
+void f64_rows(const QuantizeCall& call, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) f64_row(call, row);
+}
 
 }  // namespace
 
@@ -73,8 +66,7 @@ rn_status run_quantize(QuantizeCall call, const rn_execution& execution) {
   const int64_t bytes =
       total_bytes(call.rows, row_bytes({&call.x, &call.residual, &call.out, &call.residual_out}, call.cols));
   call.stream = writes_around_caches(bytes);
-  const RowsOfQuantize rows = {call, *target};
-  run_row_ranges(execution, call.rows, pieces_for(execution, bytes), RowsOfQuantize::run, &rows);
+  run_rows(execution, call, pieces_for(execution, bytes), call.x.type == RN_F64 ? f64_rows : target->quantize_rows);
   return RN_OK;
 }
 

@@ -28,11 +28,8 @@ struct RangeTasks {
 
   static void run(void* tasks, int64_t piece) {
     const auto& self = *static_cast<const RangeTasks*>(tasks);
-    // Without overflow: rows reach 2^40, pieces 2^31.
-    const int64_t share = self.rows / self.pieces;
-    const int64_t extra = self.rows % self.pieces;
-    const int64_t begin = piece * share + std::min(piece, extra);
-    self.range(self.data, begin, begin + share + (piece < extra ? 1 : 0));
+    const Range rows = part_of(self.rows, self.pieces, piece);
+    self.range(self.data, rows.begin, rows.end);
   }
 };
 
@@ -55,6 +52,17 @@ bool writes_around_caches(int64_t bytes) { return bytes > stream_bytes(); }
 int64_t pieces_for(const rn_execution& execution, int64_t bytes) {
   const int64_t wanted = std::max<int64_t>(1, bytes / kBytesPerThread);
   return wanted == 1 ? 1 : std::min<int64_t>(wanted, thread_limit(execution));
+}
+
+Range part_of(int64_t count, int64_t parts, int64_t index) {
+  const int64_t share = count / parts, extra = count % parts;
+  const int64_t begin = index * share + std::min(index, extra);
+  return {begin, begin + share + (index < extra ? 1 : 0)};
+}
+
+void run_pieces(const rn_execution& execution, int64_t pieces, int64_t count, rn_task task, void* data) {
+  if (pieces > 1) return run_tasks(execution, count, task, data);
+  for (int64_t i = 0; i < count; ++i) task(data, i);
 }
 
 void run_row_ranges(const rn_execution& execution, int64_t rows, int64_t pieces, RowRange range, const void* data) {

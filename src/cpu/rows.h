@@ -22,11 +22,38 @@ bool writes_around_caches(int64_t bytes);
 // How many pieces a call that moves so many bytes is cut into: one where another thread is not worth waking.
 int64_t pieces_for(const rn_execution& execution, int64_t bytes);
 
-// Rows begin .. end-1 of the call that `data` points to.
+// Part `index` of `count` things cut into `parts`. Without overflow: rows reach 2^40, parts 2^31.
+struct Range {
+  int64_t begin, end;
+};
+Range part_of(int64_t count, int64_t parts, int64_t index);
+
+// Rows begin .. end-1 of what `data` points to.
 using RowRange = void (*)(const void* data, int64_t begin, int64_t end);
 
 // Runs `range` over rows 0 .. rows-1, cut into at most `pieces`.
 void run_row_ranges(const rn_execution& execution, int64_t rows, int64_t pieces, RowRange range, const void* data);
+
+// Runs task(data, i) for i = 0 .. count-1: on the calling thread where `pieces` is 1.
+void run_pieces(const rn_execution& execution, int64_t pieces, int64_t count, rn_task task, void* data);
+
+// Runs a kernel over all rows of a call.
+template <class Call>
+void run_rows(const rn_execution& execution, const Call& call, int64_t pieces,
+              void (*kernel)(const Call& call, int64_t begin, int64_t end)) {
+  struct Job {
+    const Call& call;
+    void (*kernel)(const Call&, int64_t, int64_t);
+  };
+  const Job job = {call, kernel};
+  run_row_ranges(
+      execution, call.rows, pieces,
+      [](const void* data, int64_t begin, int64_t end) {
+        const Job& self = *static_cast<const Job*>(data);
+        self.kernel(self.call, begin, end);
+      },
+      &job);
+}
 
 }  // namespace rmsnorm
 

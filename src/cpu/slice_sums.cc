@@ -75,16 +75,9 @@ class F64Slice {
   double scale_ = 1, mean_ = 0, correction_ = 0;
 };
 
-struct Rows {
-  const SliceSumCall& call;
-  const Target& target;
-
-  static void run(const void* data, int64_t begin, int64_t end) {
-    const auto& self = *static_cast<const Rows*>(data);
-    if (self.call.x.type != RN_F64) return self.target.slice_sums(self.call, begin, end);
-    for (int64_t row = begin; row < end; ++row) F64Slice(self.call, row).run();
-  }
-};
+void f64_slices(const SliceSumCall& call, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) F64Slice(call, row).run();
+}
 
 }  // namespace
 
@@ -94,8 +87,7 @@ rn_status run_slice_sums(const SliceSumCall& call, const rn_execution& execution
   if (target == nullptr) return RN_UNAVAILABLE;
   const FloatingPointGuard guard;
   const int64_t bytes = total_bytes(call.rows, row_bytes({&call.x, &call.dy}, call.cols));
-  const Rows rows = {call, *target};
-  run_row_ranges(execution, call.rows, pieces_for(execution, bytes), Rows::run, &rows);
+  run_rows(execution, call, pieces_for(execution, bytes), call.x.type == RN_F64 ? f64_slices : target->slice_sums);
   return RN_OK;
 }
 

@@ -41,31 +41,9 @@ rn_status take_operands(const BackwardArguments& a, BackwardCall* call) {
   return taker.status();
 }
 
-rn_status check_scratch(const BackwardArguments& a, BackwardCall* call) {
-  if (a.dweight == nullptr && a.dbias == nullptr) return RN_OK;
-  const int64_t needed = rn_backward_scratch_bytes(call->rows, call->cols);
-  if (needed == 0) return RN_OK;
-  if (a.scratch == nullptr) {
-    return fail(RN_INVALID_TYPE, "%s: scratch is NULL; it must be given where dweight or dbias is wanted", a.function);
-  }
-  if (a.scratch->bytes < needed) {
-    return fail(RN_INVALID_VALUE,
-                "%s: scratch.bytes is %" PRId64 "; it must be at least %" PRId64 ", see rn_backward_scratch_bytes",
-                a.function, a.scratch->bytes, needed);
-  }
-  if (a.scratch->data == nullptr || reinterpret_cast<uintptr_t>(a.scratch->data) % sizeof(double) != 0) {
-    return fail(RN_INVALID_VALUE, "%s: scratch.data is %p; it must be a multiple of 8 and not NULL", a.function,
-                a.scratch->data);
-  }
-  call->sums = static_cast<double*>(a.scratch->data);
-  return RN_OK;
-}
-
 rn_status check_overlaps(const BackwardArguments& a, const BackwardCall& call) {
-  // The scratch as one more input: no output may lie in it, and no input be written through it.
-  Operand scratch = {};
-  scratch.base = reinterpret_cast<char*>(call.sums);
-  scratch.type = RN_F64;
+  // The scratch as one more output: no other may lie in it, and no input be written through it.
+  const Operand scratch = {reinterpret_cast<char*>(call.sums), RN_F64, {}};
   const int64_t words = call.sums == nullptr ? 0 : kSumsPerColumn * block_count(call.rows) * call.cols;
   const Claim outputs[] = {{"dx", &call.dx, call.cols, &call.dy},
                            {"dresidual", &call.dresidual, call.cols, &call.dy},
@@ -94,7 +72,11 @@ rn_status run_backward(const BackwardArguments& a) {
   if (status == RN_OK && a.slice) status = check_slice(a.function, a.options.partial, a.total_cols);
   if (status == RN_OK) status = check_choice(a.function, "accumulate", a.accumulate, 1, "0 or 1");
   if (status == RN_OK) status = check_execution(a.function, a.execution, &execution);
-  if (status == RN_OK) status = check_scratch(a, &call);
+  const bool sums = a.dweight != nullptr || a.dbias != nullptr;
+  if (status == RN_OK) {
+    status = check_scratch(a.function, a.scratch, sums ? rn_backward_scratch_bytes(call.rows, call.cols) : 0,
+                           "rn_backward_scratch_bytes", "dweight or dbias is wanted", &call.sums);
+  }
   if (status != RN_OK) return status;
   call.norm = a.norm;
   call.accumulate = a.accumulate != 0;
@@ -136,46 +118,40 @@ rn_status rn_rms_norm_backward(const rn_view* dx, const rn_view* dweight, const 
                                const rn_view* x, const rn_view* weight, const rn_view* inv_rms,
                                const rn_scratch* scratch, const rn_rms_norm_backward_options* options,
                                const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_rms_norm_backward",
-                         .norm = Norm::kRms,
-                         .add = false,
-                         .inv_name = "inv_rms",
-                         .dx = dx,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = x,
-                         .weight = weight,
-                         .inv = inv_rms,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_rms_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_rms_norm_backward",
+                               .norm = Norm::kRms,
+                               .add = false,
+                               .inv_name = "inv_rms",
+                               .dx = dx,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = x,
+                               .weight = weight,
+                               .inv = inv_rms,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_rms_norm_backward_defaults());
 }
 
 rn_status rn_layer_norm_backward(const rn_view* dx, const rn_view* dweight, const rn_view* dbias, const rn_view* dy,
                                  const rn_view* x, const rn_view* weight, const rn_view* inv_std,
                                  const rn_scratch* scratch, const rn_layer_norm_backward_options* options,
                                  const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_layer_norm_backward",
-                         .norm = Norm::kLayer,
-                         .add = false,
-                         .inv_name = "inv_std",
-                         .dx = dx,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = x,
-                         .weight = weight,
-                         .inv = inv_std,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_layer_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_layer_norm_backward",
+                               .norm = Norm::kLayer,
+                               .add = false,
+                               .inv_name = "inv_std",
+                               .dx = dx,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = x,
+                               .weight = weight,
+                               .inv = inv_std,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_layer_norm_backward_defaults());
 }
 
 rn_status rn_add_rms_norm_backward(const rn_view* dx, const rn_view* dresidual, const rn_view* dweight,
@@ -183,25 +159,22 @@ rn_status rn_add_rms_norm_backward(const rn_view* dx, const rn_view* dresidual, 
                                    const rn_view* sum, const rn_view* weight, const rn_view* inv_rms,
                                    const rn_scratch* scratch, const rn_rms_norm_backward_options* options,
                                    const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_add_rms_norm_backward",
-                         .norm = Norm::kRms,
-                         .add = true,
-                         .inv_name = "inv_rms",
-                         .dx = dx,
-                         .dresidual = dresidual,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = sum,
-                         .d_residual_out = d_residual_out,
-                         .weight = weight,
-                         .inv = inv_rms,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_rms_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_add_rms_norm_backward",
+                               .norm = Norm::kRms,
+                               .add = true,
+                               .inv_name = "inv_rms",
+                               .dx = dx,
+                               .dresidual = dresidual,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = sum,
+                               .d_residual_out = d_residual_out,
+                               .weight = weight,
+                               .inv = inv_rms,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_rms_norm_backward_defaults());
 }
 
 rn_status rn_add_layer_norm_backward(const rn_view* dx, const rn_view* dresidual, const rn_view* dweight,
@@ -209,25 +182,22 @@ rn_status rn_add_layer_norm_backward(const rn_view* dx, const rn_view* dresidual
                                      const rn_view* sum, const rn_view* weight, const rn_view* inv_std,
                                      const rn_scratch* scratch, const rn_layer_norm_backward_options* options,
                                      const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_add_layer_norm_backward",
-                         .norm = Norm::kLayer,
-                         .add = true,
-                         .inv_name = "inv_std",
-                         .dx = dx,
-                         .dresidual = dresidual,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = sum,
-                         .d_residual_out = d_residual_out,
-                         .weight = weight,
-                         .inv = inv_std,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_layer_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_add_layer_norm_backward",
+                               .norm = Norm::kLayer,
+                               .add = true,
+                               .inv_name = "inv_std",
+                               .dx = dx,
+                               .dresidual = dresidual,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = sum,
+                               .d_residual_out = d_residual_out,
+                               .weight = weight,
+                               .inv = inv_std,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_layer_norm_backward_defaults());
 }
 
 }  // extern "C"

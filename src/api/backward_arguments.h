@@ -27,6 +27,14 @@ struct BackwardArguments {
 // Checks everything, then runs the call.
 rn_status run_backward(const BackwardArguments& arguments);
 
+// The same, with the caller's options taken over.
+template <class Options>
+rn_status run_backward(BackwardArguments arguments, const Options& options) {
+  arguments.options = norm_options(options.norm);
+  arguments.accumulate = options.accumulate;
+  return run_backward(arguments);
+}
+
 }  // namespace rmsnorm
 
 #endif  // RMSNORM_API_BACKWARD_ARGUMENTS_H_

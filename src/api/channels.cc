@@ -83,28 +83,9 @@ int64_t needed_scratch(const ChannelArguments& a, const ChannelCall& call) {
   return rn_rms_norm_channels_scratch_bytes(call.images, call.channels, call.pixels);
 }
 
-rn_status check_scratch(const ChannelArguments& a, int64_t needed) {
-  if (needed == 0) return RN_OK;
-  const char* sizes = a.grouped ? "rn_group_rms_norm_scratch_bytes" : "rn_rms_norm_channels_scratch_bytes";
-  if (a.scratch == nullptr) {
-    return fail(RN_INVALID_TYPE, "%s: scratch is NULL; it must be given, see %s", a.function, sizes);
-  }
-  if (a.scratch->bytes < needed) {
-    return fail(RN_INVALID_VALUE, "%s: scratch.bytes is %" PRId64 "; it must be at least %" PRId64 ", see %s",
-                a.function, a.scratch->bytes, needed, sizes);
-  }
-  if (a.scratch->data == nullptr || reinterpret_cast<uintptr_t>(a.scratch->data) % sizeof(double) != 0) {
-    return fail(RN_INVALID_VALUE, "%s: scratch.data is %p; it must be a multiple of 8 and not NULL", a.function,
-                a.scratch->data);
-  }
-  return RN_OK;
-}
-
-rn_status check_overlaps(const ChannelArguments& a, const Taken& taken, int64_t scratch_bytes) {
+rn_status check_overlaps(const ChannelArguments& a, const Taken& taken, double* memory, int64_t scratch_bytes) {
   // The scratch as one more output: nothing may lie in it.
-  Operand scratch = {};
-  scratch.base = scratch_bytes == 0 ? nullptr : static_cast<char*>(a.scratch->data);
-  scratch.type = RN_F64;
+  const Operand scratch = {reinterpret_cast<char*>(memory), RN_F64, {}};
   const int64_t channels = a.x->shape[1];
   const auto words = scratch_bytes / static_cast<int64_t>(sizeof(double));
   const Claim outputs[] = {{a.out_name, &taken.out, taken.cols, a.backward ? &taken.dy : &taken.x},
@@ -165,7 +146,8 @@ rn_status run(const ChannelArguments& a) {
   }
   if (taken.rows == 0) call.images = 0;  // or no pixels
   const int64_t needed = call.images == 0 ? 0 : needed_scratch(a, call);
-  status = check_scratch(a, needed);
+  const char* sizes = a.grouped ? "rn_group_rms_norm_scratch_bytes" : "rn_rms_norm_channels_scratch_bytes";
+  status = check_scratch(a.function, a.scratch, needed, sizes, nullptr, &call.scratch);
   if (status != RN_OK) return status;
   call.backward = a.backward;
   call.epsilon_outside = a.options.epsilon_placement == RN_EPSILON_OUTSIDE;
@@ -181,9 +163,8 @@ rn_status run(const ChannelArguments& a) {
   call.bias = taken.bias;
   call.dweight = taken.dweight;
   call.dbias = taken.dbias;
-  call.scratch = needed == 0 ? nullptr : static_cast<double*>(a.scratch->data);
   if (call.images == 0) taken.leading = 0;  // the vectors remain
-  status = check_overlaps(a, taken, needed);
+  status = check_overlaps(a, taken, call.scratch, needed);
   if (status != RN_OK) return status;
   if (call.images != 0) merge_lines(&call);
   return run_channels(call, execution);

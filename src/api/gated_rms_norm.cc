@@ -83,9 +83,7 @@ rn_status check_overlaps(const GatedBackwardCall& call) {
   const Operand dx = rows.elements(call.dx), dgate = rows.elements(call.dgate), dy = rows.elements(call.dy);
   const Operand x = rows.elements(call.x), gate = rows.elements(call.gate), inv = rows.statistic(call.inv);
   // The scratch as one more output: no other may lie in it, and no input be written through it.
-  Operand scratch = {};
-  scratch.base = reinterpret_cast<char*>(call.sums);
-  scratch.type = RN_F64;
+  const Operand scratch = {reinterpret_cast<char*>(call.sums), RN_F64, {}};
   const int64_t words = call.sums == nullptr ? 0 : block_count(call.rows) * call.cols;
   const Claim outputs[] = {{"dx", &dx, rows.columns(), &dy},
                            {"dgate", &dgate, rows.columns()},
@@ -97,25 +95,6 @@ rn_status check_overlaps(const GatedBackwardCall& call) {
                           {"weight", &call.weight, call.cols, nullptr, true},
                           {"inv_rms", &inv, rows.statistic_columns()}};
   return check_overlap(kBackward, rows, outputs, inputs);
-}
-
-rn_status check_scratch(const rn_scratch* scratch, GatedBackwardCall* call) {
-  const int64_t needed = rn_backward_scratch_bytes(call->rows, call->cols);
-  if (call->dweight.base == nullptr || needed == 0) return RN_OK;
-  if (scratch == nullptr) {
-    return fail(RN_INVALID_TYPE, "%s: scratch is NULL; it must be given where dweight is wanted", kBackward);
-  }
-  if (scratch->bytes < needed) {
-    return fail(RN_INVALID_VALUE,
-                "%s: scratch.bytes is %" PRId64 "; it must be at least %" PRId64 ", see rn_backward_scratch_bytes",
-                kBackward, scratch->bytes, needed);
-  }
-  if (scratch->data == nullptr || reinterpret_cast<uintptr_t>(scratch->data) % sizeof(double) != 0) {
-    return fail(RN_INVALID_VALUE, "%s: scratch.data is %p; it must be a multiple of 8 and not NULL", kBackward,
-                scratch->data);
-  }
-  call->sums = static_cast<double*>(scratch->data);
-  return RN_OK;
 }
 
 }  // namespace
@@ -185,7 +164,10 @@ rn_status rn_gated_rms_norm_backward(const rn_view* dx, const rn_view* dgate, co
   taker.optional({"inv_rms", Form::kOwnCols, false, types.statistic, o.norm.groups}, inv_rms, &call.inv);
   taker.also([&] { return check_choice(kBackward, "accumulate", o.accumulate, 1, "0 or 1"); });
   taker.also([&] { return check_execution(kBackward, execution, &where); });
-  taker.also([&] { return check_scratch(scratch, &call); });
+  taker.also([&] {
+    return check_scratch(kBackward, scratch, dweight != nullptr ? rn_backward_scratch_bytes(call.rows, call.cols) : 0,
+                         "rn_backward_scratch_bytes", "dweight is wanted", &call.sums);
+  });
   if (!taker.ok()) return taker.status();
 
   set_groups(o.norm, inv_rms, &call);

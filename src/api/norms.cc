@@ -2,21 +2,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/checks.h"
-#include "core/status.h"
+#include "api/norm_arguments.h"
 #include "core/views.h"
 #include "cpu/norm.h"
 #include "rmsnorm/rmsnorm.h"
 
 namespace rmsnorm {
 namespace {
-
-rn_status run(const NormArguments& arguments) {
-  NormCall call;
-  rn_execution execution;
-  const rn_status status = make_call(arguments, &call, &execution);
-  return status != RN_OK || call.rows == 0 ? status : run_norm(call, execution);
-}
 
 // The options of the add forms: those of the norm, and which sum it reads.
 template <class Options>
@@ -26,6 +18,14 @@ void set_add_options(const Options& options, NormArguments* arguments) {
 }
 
 }  // namespace
+
+rn_status run_norm(const NormArguments& arguments) {
+  NormCall call;
+  rn_execution execution;
+  const rn_status status = make_call(arguments, &call, &execution);
+  return status != RN_OK || call.rows == 0 ? status : run_norm(call, execution);
+}
+
 }  // namespace rmsnorm
 
 using rmsnorm::Norm;
@@ -56,7 +56,7 @@ rn_status rn_rms_norm(const rn_view* out, const rn_view* inv_rms, const rn_view*
   a.weight = weight;
   a.bias = bias;
   a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_rms_norm_defaults());
-  return rmsnorm::run(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_layer_norm(const rn_view* out, const rn_view* mean, const rn_view* inv_std, const rn_view* x,
@@ -71,7 +71,7 @@ rn_status rn_layer_norm(const rn_view* out, const rn_view* mean, const rn_view* 
   a.weight = weight;
   a.bias = bias;
   a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_layer_norm_defaults());
-  return rmsnorm::run(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_add_rms_norm(const rn_view* out, const rn_view* residual_out, const rn_view* inv_rms, const rn_view* x,
@@ -86,7 +86,7 @@ rn_status rn_add_rms_norm(const rn_view* out, const rn_view* residual_out, const
   a.weight = weight;
   a.bias = bias;
   rmsnorm::set_add_options(options != nullptr ? *options : rn_add_rms_norm_defaults(), &a);
-  return rmsnorm::run(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_add_layer_norm(const rn_view* out, const rn_view* residual_out, const rn_view* mean,
@@ -104,14 +104,14 @@ rn_status rn_add_layer_norm(const rn_view* out, const rn_view* residual_out, con
   a.weight = weight;
   a.bias = bias;
   rmsnorm::set_add_options(options != nullptr ? *options : rn_add_layer_norm_defaults(), &a);
-  return rmsnorm::run(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_center(const rn_view* out, const rn_view* x, const rn_execution* execution) {
   NormArguments a = {.function = "rn_center", .norm = Norm::kCenter, .add = false, .execution = execution};
   a.out = out;
   a.x = x;
-  return rmsnorm::run(a);
+  return rmsnorm::run_norm(a);
 }
 
 }  // extern "C"

@@ -3,22 +3,14 @@
 #include <cmath>
 
 #include "api/backward_arguments.h"
-#include "core/checks.h"
+#include "api/norm_arguments.h"
 #include "core/overlap.h"
 #include "core/status.h"
-#include "cpu/norm.h"
 #include "cpu/slice_sums.h"
 #include "rmsnorm/sharded.h"
 
 namespace rmsnorm {
 namespace {
-
-rn_status run_apply(const NormArguments& arguments) {
-  NormCall call;
-  rn_execution execution;
-  const rn_status status = make_call(arguments, &call, &execution);
-  return status != RN_OK || call.rows == 0 ? status : run_norm(call, execution);
-}
 
 // What an entry point for sums was given. Operands that the operation does not have stay null.
 struct SumArguments {
@@ -182,7 +174,7 @@ rn_status rn_rms_norm_apply(const rn_view* out, const rn_view* inv_rms, const rn
   a.weight = weight;
   a.bias = bias;
   a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_rms_norm_defaults());
-  return rmsnorm::run_apply(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_layer_norm_apply(const rn_view* out, const rn_view* mean, const rn_view* inv_std, const rn_view* x,
@@ -202,33 +194,30 @@ rn_status rn_layer_norm_apply(const rn_view* out, const rn_view* mean, const rn_
   a.weight = weight;
   a.bias = bias;
   a.options = rmsnorm::norm_options(options != nullptr ? *options : rn_layer_norm_defaults());
-  return rmsnorm::run_apply(a);
+  return rmsnorm::run_norm(a);
 }
 
 rn_status rn_rms_norm_backward_apply(const rn_view* dx, const rn_view* dweight, const rn_view* dbias, const rn_view* dy,
                                      const rn_view* x, const rn_view* sum_squares, const rn_view* sum_products,
                                      int64_t total_cols, const rn_view* weight, const rn_scratch* scratch,
                                      const rn_rms_norm_backward_options* options, const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_rms_norm_backward_apply",
-                         .norm = Norm::kRms,
-                         .add = false,
-                         .inv_name = "inv_rms",
-                         .dx = dx,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = x,
-                         .weight = weight,
-                         .slice = true,
-                         .sum_squares = sum_squares,
-                         .sum_products = sum_products,
-                         .total_cols = total_cols,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_rms_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_rms_norm_backward_apply",
+                               .norm = Norm::kRms,
+                               .add = false,
+                               .inv_name = "inv_rms",
+                               .dx = dx,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = x,
+                               .weight = weight,
+                               .slice = true,
+                               .sum_squares = sum_squares,
+                               .sum_products = sum_products,
+                               .total_cols = total_cols,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_rms_norm_backward_defaults());
 }
 
 rn_status rn_layer_norm_backward_apply(const rn_view* dx, const rn_view* dweight, const rn_view* dbias,
@@ -237,28 +226,25 @@ rn_status rn_layer_norm_backward_apply(const rn_view* dx, const rn_view* dweight
                                        const rn_view* sum_products, int64_t total_cols, const rn_view* weight,
                                        const rn_scratch* scratch, const rn_layer_norm_backward_options* options,
                                        const rn_execution* execution) {
-  BackwardArguments a = {.function = "rn_layer_norm_backward_apply",
-                         .norm = Norm::kLayer,
-                         .add = false,
-                         .inv_name = "inv_std",
-                         .dx = dx,
-                         .dweight = dweight,
-                         .dbias = dbias,
-                         .dy = dy,
-                         .x = x,
-                         .weight = weight,
-                         .slice = true,
-                         .sum = sum,
-                         .sum_squares = sum_squares,
-                         .sum_gradients = sum_gradients,
-                         .sum_products = sum_products,
-                         .total_cols = total_cols,
-                         .scratch = scratch,
-                         .execution = execution};
-  const auto o = options != nullptr ? *options : rn_layer_norm_backward_defaults();
-  a.options = rmsnorm::norm_options(o.norm);
-  a.accumulate = o.accumulate;
-  return rmsnorm::run_backward(a);
+  const BackwardArguments a = {.function = "rn_layer_norm_backward_apply",
+                               .norm = Norm::kLayer,
+                               .add = false,
+                               .inv_name = "inv_std",
+                               .dx = dx,
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dy = dy,
+                               .x = x,
+                               .weight = weight,
+                               .slice = true,
+                               .sum = sum,
+                               .sum_squares = sum_squares,
+                               .sum_gradients = sum_gradients,
+                               .sum_products = sum_products,
+                               .total_cols = total_cols,
+                               .scratch = scratch,
+                               .execution = execution};
+  return rmsnorm::run_backward(a, options != nullptr ? *options : rn_layer_norm_backward_defaults());
 }
 
 }  // extern "C"

@@ -89,6 +89,26 @@ rn_status check_execution(const char* function, const rn_execution* given, rn_ex
               execution->threads);
 }
 
+rn_status check_scratch(const char* function, const rn_scratch* scratch, int64_t needed, const char* sizes,
+                        const char* wanted, double** memory) {
+  *memory = nullptr;
+  if (needed == 0) return RN_OK;
+  if (scratch == nullptr) {
+    return fail(RN_INVALID_TYPE, "%s: scratch is NULL; it must be given%s%s", function,
+                wanted != nullptr ? " where " : ", see ", wanted != nullptr ? wanted : sizes);
+  }
+  if (scratch->bytes < needed) {
+    return fail(RN_INVALID_VALUE, "%s: scratch.bytes is %" PRId64 "; it must be at least %" PRId64 ", see %s", function,
+                scratch->bytes, needed, sizes);
+  }
+  if (scratch->data == nullptr || reinterpret_cast<uintptr_t>(scratch->data) % sizeof(double) != 0) {
+    return fail(RN_INVALID_VALUE, "%s: scratch.data is %p; it must be a multiple of 8 and not NULL", function,
+                scratch->data);
+  }
+  *memory = static_cast<double*>(scratch->data);
+  return RN_OK;
+}
+
 void Taker::x(const OperandRule& rule, const rn_view* view, Operand* operand) {
   x_ = view;
   also([&] { return require(function_, rule.name, view); });

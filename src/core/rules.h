@@ -45,6 +45,11 @@ rn_status check_slice(const char* function, int64_t partial, int64_t total_cols)
 // Fills `execution` from an argument that may be null.
 rn_status check_execution(const char* function, const rn_execution* given, rn_execution* execution);
 
+// Scratch of at least `needed` bytes for f64, into `memory`; null where none is needed. sizes: the function that says
+// how much; wanted: when it must be there, null for always.
+rn_status check_scratch(const char* function, const rn_scratch* scratch, int64_t needed, const char* sizes,
+                        const char* wanted, double** memory);
+
 // Takes the operands of a call in, one after another, and remembers the first thing that is wrong. Absent views
 // (null) are left out.
 class Taker {

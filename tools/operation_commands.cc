@@ -16,6 +16,7 @@ namespace rmsnorm::tools {
 namespace {
 
 using check::Operation;
+using check::option_name;
 using check::Request;
 using check::Role;
 using check::Slot;

@@ -12,11 +12,7 @@
 
 namespace rmsnorm::tools {
 
-std::string option_name(std::string_view name) {
-  std::string option = "--" + std::string(name);
-  std::replace(option.begin() + 2, option.end(), '_', '-');
-  return option;
-}
+using check::option_name;
 
 void SettingArguments::add_to(CLI::App& command, const check::Operation& op) {
   for (const check::Setting& s : op.settings()) {

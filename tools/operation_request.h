@@ -11,9 +11,6 @@
 
 namespace rmsnorm::tools {
 
-// "weight_offset" -> "--weight-offset"
-std::string option_name(std::string_view name);
-
 // The settings of one operation, each an option of its own.
 class SettingArguments {
  public:

@@ -49,17 +49,10 @@ class Backward final : public Operation {
   }
 
   std::vector<rn_type> types(std::string_view name, rn_type x) const override {
-    const bool wide = x == RN_F64;
-    if (name == inv()) return {wide ? RN_F64 : RN_F32};
-    if (name == "weight" || name == "dweight" || name == "dbias") {
-      if (wide) return {RN_F64, RN_F32};
-      return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-    }
+    if (name == inv()) return {x == RN_F64 ? RN_F64 : RN_F32};
+    const bool parameter = name == "weight" || name == "dweight" || name == "dbias";
     const bool rows = name == "dx" || name == "dy" || (add_ && (name == "dresidual" || name == "d_residual_out"));
-    if (!rows) return {};
-    if (wide) return {RN_F64, RN_F32};
-    if (x == RN_F32) return {RN_F32, RN_F16, RN_BF16};
-    return {x, RN_F32};
+    return parameter || rows ? types_beside(x) : std::vector<rn_type>();
   }
 
   std::vector<Slot> slots(const Request& r) const override {
@@ -76,9 +69,8 @@ class Backward final : public Operation {
     };
     if (add_) optional_slot("dresidual", false, {"dresidual", Role::kOutput, r.type_of("dresidual", r.x), r.shape});
     for (const std::string_view name : {std::string_view("dweight"), std::string_view("dbias")}) {
-      Slot slot = {name, Role::kOutput, r.type_of(name, parameter), vector, Values::kNormal};
-      slot.row_padding = false;
-      optional_slot(name, name == "dweight" || layer_, slot);
+      optional_slot(name, name == "dweight" || layer_,
+                    {name, Role::kOutput, r.type_of(name, parameter), vector, Values::kNormal});
       if (accumulate && r.has(name, name == "dweight" || layer_)) list.back().holds_values = true;
     }
     list.push_back({"dy", Role::kInput, r.type_of("dy", r.x), r.shape, Values::kNormal});
@@ -87,9 +79,7 @@ class Backward final : public Operation {
       optional_slot("d_residual_out", true,
                     {"d_residual_out", Role::kInput, r.type_of("d_residual_out", r.x), r.shape, Values::kNormal});
     }
-    Slot weight = {"weight", Role::kInput, r.type_of("weight", parameter), vector, Values::kWeight};
-    weight.row_padding = false;
-    optional_slot("weight", true, weight);
+    optional_slot("weight", true, {"weight", Role::kInput, r.type_of("weight", parameter), vector, Values::kWeight});
     // A saved statistic that is not the row's own shows whether it is used as given. Rows near the end of the range need
     // one of their size.
     const bool huge = r.values == Values::kHuge || r.values == Values::kMixed;

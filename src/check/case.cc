@@ -75,13 +75,13 @@ std::string parse_x(std::string_view text, Case& c) {
   return "";
 }
 
+}  // namespace
+
 std::string shortest(double value) {
   char text[40];
   const auto end = std::to_chars(text, text + sizeof text, value);
   return std::string(text, end.ptr);
 }
-
-}  // namespace
 
 std::string_view name_of(Op op) { return kNamedOps[static_cast<int>(op)].name; }
 

@@ -57,6 +57,9 @@ struct Case {
 // A case of an operation with all operands of one type and the operation's own defaults.
 Case make_case(Op op, rn_type type, std::int64_t rows, std::int64_t cols);
 
+// A number in as few digits as read back the same.
+std::string shortest(double value);
+
 // "rmsnorm check rms_norm x=3x70:bf16@stride=77,values=cauchy,seed=5 w=f32 out=bf16 --epsilon 0": all that differs from
 // the defaults.
 std::string command_line(const Case& c);

@@ -83,9 +83,7 @@ class Channels final : public Operation {
         name == (backward_ ? "dweight" : "bias") || name == "weight" || (backward_ && name == "dbias");
     const bool rows = backward_ ? name == "dx" || name == "dy" : name == "out";
     if (!parameter && !rows) return {};
-    if (x == RN_F64) return {RN_F64, RN_F32};
-    if (x == RN_F32) return {RN_F32, RN_F16, RN_BF16};
-    return {x, RN_F32};
+    return types_beside(x);
   }
 
   std::vector<Slot> slots(const Request& r) const override {
@@ -99,7 +97,6 @@ class Channels final : public Operation {
       for (const auto& [optional_name, present] : optional()) {
         if (optional_name != name || !r.has(name, present)) continue;
         list.push_back({name, role, r.type_of(name, types(name, r.x).front()), {r.shape[1]}, values});
-        list.back().row_padding = false;
         list.back().holds_values = role == Role::kOutput && setting(*this, r, "accumulate") != 0;
       }
     };

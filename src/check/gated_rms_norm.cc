@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "check/family.h"
+#include "check/norm_judge.h"
 #include "reference/budgets.h"
 #include "reference/gated_rms_norm.h"
 #include "reference/ulp.h"
@@ -17,9 +18,6 @@ namespace {
 constexpr double kGatedF32 = 5;
 // Below a gate of -80 silu need only be this near.
 constexpr double kFaintGate = -80, kFaintError = 0x1p-120;
-// Gradients: in ulps of the row's largest term. dweight: in parts of the sum of absolute terms, plus half an ulp.
-constexpr double kGradientF32 = 4, kGradient16Bit = 1, kGradientF64 = 4;
-constexpr double kParameterError = 1e-6;
 
 constexpr std::string_view kOrders[] = {"last", "first"};
 constexpr std::string_view kRoundings[] = {"once", "before_weight"};
@@ -54,15 +52,6 @@ class Gated : public Operation {
     }
   }
 
-  static std::vector<rn_type> row_types(rn_type x) {
-    if (x == RN_F64) return {RN_F64, RN_F32};
-    return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-  }
-  static std::vector<rn_type> weight_types(rn_type x) {
-    if (x == RN_F64) return {RN_F64, RN_F32};
-    return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-  }
-
   // Gates within a few units, with heavy tails on both sides of where silu ends, or as special as x.
   static Values gate_values(const Request& r) {
     constexpr Values kOthers[] = {Values::kNormal, Values::kCauchy};
@@ -71,9 +60,7 @@ class Gated : public Operation {
 
   Slot gate(const Request& r) const { return {"gate", Role::kInput, r.type_of("gate", r.x), r.shape, gate_values(r)}; }
   Slot weight(const Request& r) const {
-    Slot slot = {"weight", Role::kInput, r.type_of("weight", r.x), {r.shape.back()}, Values::kWeight};
-    slot.row_padding = false;
-    return slot;
+    return {"weight", Role::kInput, r.type_of("weight", r.x), {r.shape.back()}, Values::kWeight};
   }
   Slot inv(const Request& r, Role role) const {
     Shape shape = r.shape;
@@ -117,8 +104,8 @@ class Forward final : public Gated {
   }
   std::vector<rn_type> types(std::string_view name, rn_type x) const override {
     if (name == "inv_rms") return {x == RN_F64 ? RN_F64 : RN_F32};
-    if (name == "weight") return weight_types(x);
-    return name == "out" || name == "gate" ? row_types(x) : std::vector<rn_type>{};
+    if (name == "weight") return types_beside(x);
+    return name == "out" || name == "gate" ? types_beside(x) : std::vector<rn_type>{};
   }
 
   std::vector<Slot> slots(const Request& r) const override {
@@ -158,13 +145,13 @@ class Forward final : public Gated {
       std::vector<Request> some(6);
       some[1].settings = {{"rounding", 1}};
       some[2].settings = {{"rounding", 1}};
-      some[2].types = {{"weight", weight_types(x).back()}, {"out", row_types(x).back()}};
+      some[2].types = {{"weight", types_beside(x).back()}, {"out", types_beside(x).back()}};
       some[3].present = {{"weight", false}, {"inv_rms", false}};
       some[3].settings = {{"epsilon", 1e-2}, {"rounding", 1}};
-      some[4].types = {{"gate", row_types(x).back()}, {"weight", weight_types(x).back()}};
+      some[4].types = {{"gate", types_beside(x).back()}, {"weight", types_beside(x).back()}};
       some[4].settings = {{"epsilon", 0}};
       some[5].in_place = true;
-      some[5].types = {{"weight", weight_types(x).back()}};
+      some[5].types = {{"weight", types_beside(x).back()}};
       for (Request& r : some) {
         r.settings["gate_order"] = order;
         r.x = x;
@@ -245,9 +232,9 @@ class Backward final : public Gated {
   }
   std::vector<rn_type> types(std::string_view name, rn_type x) const override {
     if (name == "inv_rms") return {x == RN_F64 ? RN_F64 : RN_F32};
-    if (name == "weight" || name == "dweight") return weight_types(x);
+    if (name == "weight" || name == "dweight") return types_beside(x);
     const bool rows = name == "dx" || name == "dgate" || name == "dy" || name == "gate";
-    return rows ? row_types(x) : std::vector<rn_type>{};
+    return rows ? types_beside(x) : std::vector<rn_type>{};
   }
 
   std::vector<Slot> slots(const Request& r) const override {
@@ -261,7 +248,6 @@ class Backward final : public Gated {
     if (r.has("dgate", true)) list.push_back(rows("dgate"));
     if (r.has("dweight", true)) {
       Slot slot = {"dweight", Role::kOutput, r.type_of("dweight", r.x), {r.shape.back()}};
-      slot.row_padding = false;
       slot.holds_values = setting(*this, r, "accumulate") != 0;
       list.push_back(slot);
     }
@@ -301,17 +287,25 @@ class Backward final : public Gated {
         for (std::int64_t i = 0; i < inputs.width; ++i) {
           const std::size_t k = static_cast<std::size_t>(i), col = static_cast<std::size_t>(at + i);
           if (!dx.empty()) {
-            judge_element(finding, r, "dx", number, at + i, dx[col], exact.dx[k], exact.largest_dx);
+            judge_rows(finding, r, "dx", number, at + i, dx[col], exact.dx[k], exact.largest_dx);
           }
           if (!dgate.empty()) {
-            judge_element(finding, r, "dgate", number, at + i, dgate[col], exact.dgate[k], exact.largest_dgate);
+            judge_rows(finding, r, "dgate", number, at + i, dgate[col], exact.dgate[k], exact.largest_dgate);
           }
           dweight[col] += exact.dweight[k];
           terms[col] += absolute(exact.dweight[k]);
         }
       }
     }
-    if (t.has("dweight")) judge_parameter(finding, r, t, dweight, terms);
+    if (!t.has("dweight")) return finding;
+    const Tensor& gradient = t["dweight"];
+    std::vector<double> old;
+    if (gradient.slot.holds_values) {
+      old.resize(cols);
+      gradient.before.read_row(0, old.data());
+    }
+    judge_parameter_gradient(finding, gradient.slot.type, "dweight", t.row("dweight", 0), old, dweight, terms,
+                             t["x"].rows());
     return finding;
   }
 
@@ -325,9 +319,9 @@ class Backward final : public Gated {
       some[3].settings = {{"accumulate", 1}, {"epsilon", 0}};
       some[3].present = {{"dx", false}};
       some[4].in_place = true;
-      some[5].types = {{"dy", row_types(x).back()},        {"dx", row_types(x).back()},
-                       {"gate", row_types(x).back()},      {"dgate", row_types(x).back()},
-                       {"weight", weight_types(x).back()}, {"dweight", weight_types(x).back()}};
+      some[5].types = {{"dy", types_beside(x).back()},     {"dx", types_beside(x).back()},
+                       {"gate", types_beside(x).back()},   {"dgate", types_beside(x).back()},
+                       {"weight", types_beside(x).back()}, {"dweight", types_beside(x).back()}};
       for (Request& r : some) {
         r.settings["gate_order"] = order;
         r.x = x;
@@ -338,31 +332,10 @@ class Backward final : public Gated {
   }
 
  private:
-  static void judge_element(Finding& finding, const Request& r, std::string_view name, std::int64_t row,
-                            std::int64_t col, double found, Quad exact, Quad largest) {
+  static void judge_rows(Finding& finding, const Request& r, std::string_view name, std::int64_t row, std::int64_t col,
+                         double found, Quad exact, Quad largest) {
     const rn_type type = r.in_place && name == "dx" ? r.type_of("dy", r.x) : r.type_of(name, r.x);
-    const double limit = type == RN_F64 ? kGradientF64 : type == RN_F32 ? kGradientF32 : kGradient16Bit;
-    const double error = ulp_distance(type, found, exact, largest);
-    finding.add(error, limit, error == 0 || found == round_to(type, exact), name, row, col, found,
-                static_cast<double>(exact));
-  }
-
-  void judge_parameter(Finding& finding, const Request& r, const Tensors& t, std::vector<Quad> expected,
-                       const std::vector<Quad>& terms) const {
-    const rn_type type = t["dweight"].slot.type;
-    const std::vector<double> found = t.row("dweight", 0);
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      if (setting(*this, r, "accumulate") != 0) {
-        expected[i] += static_cast<Quad>(load(type, t["dweight"].before.row(0), static_cast<std::int64_t>(i)));
-      }
-      // A term of f64 below 2^-1022 is itself rounded.
-      const Quad smallest = type == RN_F64 ? static_cast<Quad>(t["x"].rows()) * 0x1p-1074 : Quad{0};
-      const double limit =
-          0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp_at(type, expected[i]));
-      const double error = ulp_distance(type, found[i], expected[i]);
-      finding.add(error, is_finite(limit) ? limit : 0, error == 0 || found[i] == round_to(type, expected[i]), "dweight",
-                  0, static_cast<std::int64_t>(i), found[i], static_cast<double>(expected[i]));
-    }
+    judge_gradient(finding, type, name, row, col, found, exact, largest);
   }
 };
 

@@ -83,6 +83,12 @@ void judge_norm_row(Finding& finding, const NormRow& row, const Budget& budget) 
   }
 }
 
+void judge_gradient(Finding& finding, rn_type type, std::string_view name, std::int64_t row, std::int64_t col,
+                    double found, Quad exact, Quad largest) {
+  const double limit = type == RN_F64 ? kDxF64 : type == RN_F32 ? kDxF32 : kDx16Bit;
+  judge_element(finding, type, name, row, static_cast<std::size_t>(col), found, exact, largest, limit);
+}
+
 void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, std::int64_t row,
                         const std::vector<double>& found, const GradientRow<Quad>& exact,
                         const std::vector<double>& added) {
@@ -92,9 +98,8 @@ void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, s
     expected[i] += static_cast<Quad>(added[i]);
     for (const Quad v : {expected[i], static_cast<Quad>(added[i])}) largest = std::max(largest, absolute(v));
   }
-  const double limit = type == RN_F64 ? kDxF64 : type == RN_F32 ? kDxF32 : kDx16Bit;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    judge_element(finding, type, name, row, i, found[i], expected[i], largest, limit);
+    judge_gradient(finding, type, name, row, static_cast<std::int64_t>(i), found[i], expected[i], largest);
   }
 }
 
@@ -105,7 +110,7 @@ void judge_parameter_gradient(Finding& finding, rn_type type, std::string_view n
     if (!old.empty()) expected[i] += static_cast<Quad>(old[i]);
     // The limit in ulps of the result: the cast, and what the sum may be off by.
     const Quad ulp = ulp_at(type, expected[i]);
-    // A term of f64 below 2^-1022 is rounded twice.
+    // Of an f64 term below 2^-1022 both the normalised value and the product may be rounded.
     const Quad smallest = type == RN_F64 ? static_cast<Quad>(count) * 0x1p-1073 : Quad{0};
     const double limit = 0.5 + static_cast<double>((kParameterError * terms[i] + smallest) / ulp);
     judge_element(finding, type, name, 0, i, found[i], expected[i], expected[i], is_finite(limit) ? limit : 0);

@@ -27,6 +27,10 @@ struct NormRow {
 
 void judge_norm_row(Finding& finding, const NormRow& row, const reference::Budget& budget);
 
+// One element of a gradient, measured by the largest term of its row.
+void judge_gradient(Finding& finding, rn_type type, std::string_view name, std::int64_t row, std::int64_t col,
+                    double found, reference::Quad exact, reference::Quad largest);
+
 // dx of one row. added: the gradient that was added to it; empty: none.
 void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, std::int64_t row,
                         const std::vector<double>& found, const reference::GradientRow<reference::Quad>& exact,

@@ -18,18 +18,13 @@ std::int64_t rows_of(const Shape& shape) {
   return rows;
 }
 
-std::string shortest(double value) {
-  char text[40];
-  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
-}
-
-std::string flag_name(std::string_view name) {
-  std::string flag = "--" + std::string(name);
-  std::replace(flag.begin() + 2, flag.end(), '_', '-');
-  return flag;
-}
-
 }  // namespace
+
+std::string option_name(std::string_view name) {
+  std::string option = "--" + std::string(name);
+  std::replace(option.begin() + 2, option.end(), '_', '-');
+  return option;
+}
 
 rn_type Request::type_of(std::string_view name, rn_type otherwise) const {
   const auto found = types.find(name);
@@ -115,6 +110,12 @@ const Operation* operation_named(std::string_view name) {
     if (op->name() == name) return op;
   }
   return nullptr;
+}
+
+std::vector<rn_type> types_beside(rn_type x) {
+  if (x == RN_F64) return {RN_F64, RN_F32};
+  if (x == RN_F32) return {RN_F32, RN_F16, RN_BF16};
+  return {x, RN_F32};
 }
 
 std::int64_t backward_scratch_bytes(const Shape& shape) {
@@ -219,7 +220,7 @@ std::string command_line(const Operation& op, const Request& r) {
   for (const Setting& s : op.settings()) {
     const double value = setting(op, r, s.name);
     if (value == s.value) continue;
-    line += " " + flag_name(s.name) + " " +
+    line += " " + option_name(s.name) + " " +
             (s.choices.empty() ? shortest(value) : std::string(s.choices[static_cast<std::size_t>(value)]));
   }
   if (!r.target.empty()) line += " --target " + r.target;

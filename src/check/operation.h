@@ -19,6 +19,9 @@ namespace rmsnorm::check {
 
 using Shape = std::vector<std::int64_t>;
 
+// "weight_offset" -> "--weight-offset"
+std::string option_name(std::string_view name);
+
 // One option of an operation, as the command line spells it: "epsilon", "rounding".
 struct Setting {
   std::string_view name;
@@ -38,7 +41,7 @@ struct Slot {
   Shape shape;
   reference::Values values = reference::Values::kNormal;  // of an input
   std::string_view alias{};                               // of an output: the input whose place it may take
-  bool row_padding = true;                                // its last axis may be padded in memory
+  bool row_padding = true;                                // its rows may be padded in memory; a vector has none
   bool holds_values = false;                              // of an output: what it holds before the call counts
 };
 
@@ -142,6 +145,9 @@ class Operation {
 // All of them, in the order of the documents.
 std::span<const Operation* const> operations();
 const Operation* operation_named(std::string_view name);  // null if there is none
+
+// The types of rows, parameters and their gradients that tests try beside an x: its own first.
+std::vector<rn_type> types_beside(rn_type x);
 
 // rn_backward_scratch_bytes for an x of that shape.
 std::int64_t backward_scratch_bytes(const Shape& shape);

@@ -45,13 +45,9 @@ class QkNormRope final : public Operation {
     if (name == "k") return {x};
     if (name == "cos_sin") return {RN_F32};
     if (name == "positions") return {RN_I64, RN_I32};
-    if (name == "q_weight" || name == "k_weight") {
-      if (x == RN_F64) return {RN_F64, RN_F32};
-      return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-    }
+    if (name == "q_weight" || name == "k_weight") return types_beside(x);
     if (name != "q_out" && name != "k_out") return {};
-    if (x == RN_F64) return {RN_F64, RN_F32};
-    return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
+    return types_beside(x);
   }
 
   Shape shape_for(std::int64_t rows, std::int64_t cols) const override { return {(rows + 1) / 2, 2, cols}; }
@@ -73,9 +69,8 @@ class QkNormRope final : public Operation {
     list.push_back({"q", Role::kInput, r.x, r.shape, r.values});
     if (k) list.push_back({"k", Role::kInput, r.x, k_shape, r.values});
     for (const std::string_view name : {std::string_view("q_weight"), std::string_view("k_weight")}) {
-      Slot weight = {name, Role::kInput, type(name), {cols}, Values::kWeight};
-      weight.row_padding = false;
-      if (r.has(name, true) && (k || name == "q_weight")) list.push_back(weight);
+      if (!r.has(name, true) || (!k && name == "k_weight")) continue;
+      list.push_back({name, Role::kInput, type(name), {cols}, Values::kWeight});
     }
     if (rotary_dim(r) > 0) {
       const std::int64_t positions = std::max(kPositions, tokens.back());

@@ -52,10 +52,7 @@ class Quantize final : public Operation {
   std::vector<rn_type> types(std::string_view name, rn_type x) const override {
     if (name == "out") return {RN_I8, RN_F8E4M3, RN_F8E5M2};
     if (name == "scale") return {RN_F32};
-    if (name == "weight" || name == "bias") {
-      if (x == RN_F64) return {RN_F64, RN_F32};
-      return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-    }
+    if (name == "weight" || name == "bias") return types_beside(x);
     if (add_ && (name == "residual" || name == "residual_out")) {
       return x == RN_F32 || x == RN_F64 ? std::vector<rn_type>{x} : std::vector<rn_type>{x, RN_F32};
     }
@@ -78,7 +75,6 @@ class Quantize final : public Operation {
     if (add_) list.push_back({"residual", Role::kInput, type("residual"), r.shape, r.values});
     Slot weight = {"weight", Role::kInput, type("weight"), {r.shape.back()}, Values::kWeight};
     Slot bias = {"bias", Role::kInput, type("bias"), {r.shape.back()}, Values::kNormal};
-    weight.row_padding = bias.row_padding = false;
     if (r.has("weight", true)) list.push_back(weight);
     if (r.has("bias", false)) list.push_back(bias);
     return list;

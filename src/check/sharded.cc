@@ -75,19 +75,13 @@ class Slice final : public Operation {
   }
 
   std::vector<rn_type> types(std::string_view name, rn_type x) const override {
-    const bool wide = x == RN_F64;
     const auto is = [&](std::initializer_list<std::string_view> names) {
       return std::find(names.begin(), names.end(), name) != names.end();
     };
     if (is({"sum", "sum_squares", "sum_gradients", "sum_products"})) return {RN_F64};
-    if (is({"mean", "inv_std", "inv_rms"})) return {wide ? RN_F64 : RN_F32};
-    if (is({"weight", "bias", "dweight", "dbias"})) {
-      if (wide) return {RN_F64, RN_F32};
-      return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
-    }
-    if (!is({"out", "dx", "dy"})) return {};
-    if (wide) return {RN_F64, RN_F32};
-    return x == RN_F32 ? std::vector<rn_type>{RN_F32, RN_F16, RN_BF16} : std::vector<rn_type>{x, RN_F32};
+    if (is({"mean", "inv_std", "inv_rms"})) return {x == RN_F64 ? RN_F64 : RN_F32};
+    const bool others = is({"weight", "bias", "dweight", "dbias", "out", "dx", "dy"});
+    return others ? types_beside(x) : std::vector<rn_type>();
   }
 
   std::vector<Slot> slots(const Request& r) const override {
@@ -98,7 +92,7 @@ class Slice final : public Operation {
     const auto add = [&](std::string_view name, Role role, const Shape& shape, Values values,
                          std::string_view alias = "") {
       Slot slot = {name, role, name == "x" ? r.x : r.type_of(name, types(name, r.x).front()), shape, values, alias};
-      slot.row_padding = shape.size() == r.shape.size() && shape != rows;
+      slot.row_padding = shape != rows;
       list.push_back(slot);
     };
     const auto maybe = [&](std::string_view name, Role role, const Shape& shape, Values values) {
@@ -112,7 +106,6 @@ class Slice final : public Operation {
     const auto given = [&](std::string_view name) { add(name, Role::kInput, rows, Values::kLognormal); };
     const auto parameter = [&](std::string_view name) {
       maybe(name, Role::kInput, vector, name == "weight" ? Values::kWeight : Values::kNormal);
-      if (!list.empty() && list.back().name == name) list.back().row_padding = false;
     };
     const auto x = [&] { add("x", Role::kInput, r.shape, r.values); };
     const auto alias = [&](std::string_view output, std::string_view input) {
@@ -151,7 +144,6 @@ class Slice final : public Operation {
         for (const std::string_view name : {std::string_view("dweight"), std::string_view("dbias")}) {
           maybe(name, Role::kOutput, vector, Values::kNormal);
           if (list.back().name != name) continue;
-          list.back().row_padding = false;
           list.back().holds_values = setting(*this, r, "accumulate") != 0;
         }
         add("dy", Role::kInput, r.shape, Values::kNormal);

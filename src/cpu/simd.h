@@ -76,6 +76,10 @@ inline D keep_first(D v, int n) {
   return v;
 }
 
+#if !defined(RMSNORM_HAS_ROUND_PAIR)
+inline Pair round_bf16(Pair v) { return {round_bf16(v.a), round_bf16(v.b)}; }
+#endif
+
 // Element types. `load` and `store` move kPair elements; Split chooses the order of the two registers.
 struct F32 {
   using Storage = float;
@@ -136,7 +140,7 @@ struct BF16 {
       store_bf16(p, v, streamed);
     }
   }
-  static Pair round(Pair v) { return {round_bf16(v.a), round_bf16(v.b)}; }
+  static Pair round(Pair v) { return round_bf16(v); }
 };
 
 #if !defined(RMSNORM_HAS_PARTIAL_LOADS)

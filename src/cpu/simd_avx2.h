@@ -69,23 +69,48 @@ inline D fold_rows(const D* v) {
   return _mm256_add_pd(_mm256_unpacklo_pd(even, odd), _mm256_unpackhi_pd(even, odd));
 }
 
-// bf16, rounded in place: the upper half of each word holds the result, the lower half is zero.
-inline F round_bf16(F v) {
+// The bits of v with half an ulp of bf16 added, ties to even: the upper half of each word is the result, but for NaNs,
+// which may carry.
+inline __m256i rounded_up_bf16(F v) {
   const __m256i bits = _mm256_castps_si256(v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+// The same with NaNs made quiet.
+inline __m256i rounded_bf16_or_nan(F v) {
+  const F quiet = _mm256_or_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
   const F nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-  const F kept = _mm256_blendv_ps(_mm256_castsi256_ps(sum), _mm256_castsi256_ps(quiet), nan);
-  return _mm256_and_ps(kept, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  return _mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(rounded_up_bf16(v)), quiet, nan));
+}
+inline bool has_nan(F a, F b) {
+  return __builtin_expect(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)), 0) != 0;
+}
+// Both registers of a pair; one question serves both, and NaNs are rare.
+inline void rounded_bf16(Pair v, __m256i& a, __m256i& b) {
+  a = rounded_up_bf16(v.a);
+  b = rounded_up_bf16(v.b);
+  if (has_nan(v.a, v.b)) {
+    a = rounded_bf16_or_nan(v.a);
+    b = rounded_bf16_or_nan(v.b);
+  }
+}
+
+// Rounded in place: the lower half of each word is zero.
+#define RMSNORM_HAS_ROUND_PAIR
+inline Pair round_bf16(Pair v) {
+  __m256i a, b;
+  rounded_bf16(v, a, b);
+  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+  return {_mm256_castsi256_ps(_mm256_and_si256(a, upper)), _mm256_castsi256_ps(_mm256_and_si256(b, upper))};
 }
 inline F round_f16(F v) { return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT)); }
 
 inline Pair load_bf16(const uint16_t* p) {
-  const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  const __m256i lo = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(v));
-  const __m256i hi = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, 1));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
+  const auto widen = [](const uint16_t* from) {
+    const __m256i v = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+  };
+  return {widen(p), widen(p + 8)};
 }
 inline Pair load_bf16_split(const uint16_t* p) {
   const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -112,17 +137,14 @@ inline void store_f16(uint16_t* p, Pair v, bool streamed) {
 // Split order is for rows all of whose operands are bf16. The lower half of a NaN that comes of these is zero, so
 // rounding cannot carry it into an infinity or a zero, and no NaN needs looking for.
 inline void store_bf16_split(uint16_t* p, Pair v, bool streamed) {
-  const auto rounded = [](F f) {
-    const __m256i bits = _mm256_castps_si256(f);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-  };
-  put(p, _mm256_blend_epi16(_mm256_srli_epi32(rounded(v.a), 16), rounded(v.b), 0xaa), streamed);
+  const __m256i even = _mm256_srli_epi32(rounded_up_bf16(v.a), 16);
+  put(p, _mm256_blend_epi16(even, rounded_up_bf16(v.b), 0xaa), streamed);
 }
 inline void store_bf16(uint16_t* p, Pair v, bool streamed) {
-  const __m256i lo = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.a)), 16);
-  const __m256i hi = _mm256_srli_epi32(_mm256_castps_si256(round_bf16(v.b)), 16);
-  put(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xd8), streamed);  // pack works per 128 bits
+  __m256i a, b;
+  rounded_bf16(v, a, b);
+  const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
+  put(p, _mm256_permute4x64_epi64(packed, 0xd8), streamed);  // pack works per 128 bits
 }
 
 // 2 * kLanes values in memory order -> those at even places, those at odd places.

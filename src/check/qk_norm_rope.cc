@@ -50,7 +50,10 @@ class QkNormRope final : public Operation {
     return types_beside(x);
   }
 
-  Shape shape_for(std::int64_t rows, std::int64_t cols) const override { return {(rows + 1) / 2, 2, cols}; }
+  Shape shape_for(std::int64_t rows, std::int64_t cols) const override {
+    const std::int64_t heads = rows % 32 == 0 ? 32 : 2;
+    return {(rows + heads - 1) / heads, heads, cols};
+  }
 
   std::vector<Slot> slots(const Request& r) const override {
     if (r.shape.size() < 2) throw std::invalid_argument("x has one axis; it must have heads and columns");

@@ -13,8 +13,8 @@ struct Ahead {
   int x_bytes, residual_bytes;
 };
 
-// Asks for the lines of columns i .. i+n-1.
-inline void fetch(const char* p, int64_t i, int element, int n) {
+// Asks for the lines of columns i .. i+n-1. Always inline: see fetch_ahead (row-inl.h).
+[[gnu::always_inline]] inline void fetch(const char* p, int64_t i, int element, int n) {
   for (int byte = 0; byte < n * element; byte += 64) prefetch(p + i * element + byte);
 }
 

@@ -43,6 +43,37 @@ namespace rmsnorm::RMSNORM_TARGET {
   }
 }
 
+// A head on its way from the stage to its output. half and what follows the turned columns are whole pairs.
+struct TurnedHead {
+  const float *x, *weight, *cosine, *sine;
+  char* out;
+  const char* ahead;  // the head of the next token
+  int64_t half, cols;
+  int element;  // bytes of one of ahead
+  bool streamed;
+};
+
+// x inv weight, turned by halves, in registers from the stage to the output. R: what is rounded to on the way, or F32.
+template <class R, class O>
+[[gnu::noinline]] void normalise_and_turn(const TurnedHead& head, double inv) {
+  const TurnedHead at = head;
+  const F scale = splat(static_cast<float>(inv));
+  auto* const out = reinterpret_cast<typename O::Storage*>(at.out);
+  const auto normalised = [&](int64_t i) __attribute__((always_inline)) {
+    fetch(at.ahead, i, at.element, kPair);
+    F p[2];
+    round_products<R, false>(p, at.x + i, inv, scale);
+    return R::round(mul(Pair{p[0], p[1]}, F32::load<false>(at.weight + i)));
+  };
+  for (int64_t i = 0; i < at.half; i += kPair) {
+    const Pair a = normalised(i), b = normalised(at.half + i);
+    const Pair c = F32::load<false>(at.cosine + i), s = F32::load<false>(at.sine + i);
+    O::template store<false>(out + i, sub(mul(a, c), mul(b, s)), at.streamed);
+    O::template store<false>(out + at.half + i, add(mul(b, c), mul(a, s)), at.streamed);
+  }
+  for (int64_t i = 2 * at.half; i < at.cols; i += kPair) O::template store<false>(out + i, normalised(i), at.streamed);
+}
+
 class QkNormRopeTokens {
  public:
   explicit QkNormRopeTokens(const QkNormRopeCall& call)
@@ -50,6 +81,7 @@ class QkNormRopeTokens {
         rounds_(call.rounding == RN_ROUND_BEFORE_WEIGHT && call.x.type != RN_F32),
         element_(call.x.type == RN_F32 ? 4 : 2),
         half_(call.rotary_dim / 2),
+        in_registers_(!call.interleaved && half_ % kPair == 0 && call.cols % kPair == 0),
         weights_{{call.heads[0].weight.type, static_cast<float>(call.weight_offset)},
                  {call.heads[1].weight.type, static_cast<float>(call.weight_offset)}} {}
 
@@ -98,6 +130,9 @@ class QkNormRopeTokens {
       for (int64_t h = 0; h < heads.count; ++h) long_head(heads, weight, head(heads, first, h));
       return;
     }
+    // As in the norm alone; but no rounding before the weight or the rotation, where another side of a tie would grow.
+    const bool fast =
+        !rounds_ && call_.x.type != RN_F32 && heads.out.type != RN_F32 && call_.rounding != RN_ROUND_EXACT;
     const int64_t together = kStage / room < kMostTogether ? kStage / room : kMostTogether;
     for (int64_t h = 0; h < heads.count; h += together) {
       const int64_t count = heads.count - h < together ? heads.count - h : together;
@@ -108,11 +143,21 @@ class QkNormRopeTokens {
       for (int64_t k = 0; k < count; ++k) {
         at[k] = head(heads, first, h + k);
         x[k] = stage(*reinterpret_cast<Stage*>(x_.at + k * room), at[k].x, call_.x.type, d);
-        sums[k] = chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x[k]}, 0, call_.partial);
+        sums[k] = fast ? fast_sum(x[k]) : wide_sum(x[k]);
       }
-      for (int64_t k = 0; k < count; ++k) scales[k] = scale_of(sums[k]);
+      const SumMode mode = fast ? SumMode::kFast : SumMode::kWide;
+      for (int64_t k = 0; k < count; ++k) {
+        scales[k] = rms_scale(call_, mode, sums[k], [&](SumMode, double) { return wide_sum(x[k]); });
+      }
       for (int64_t k = 0; k < count; ++k) {
         const char* ahead = next_x + (h + k) * heads.x_step;
+        if (in_registers_ && !scales[k].wide && writable(at[k].out)) {
+          const TurnedHead turned = {
+              x[k], weight->at(at[k].weight, d, 0, d), cosine_,     sine_, at[k].out, ahead, half_,
+              d,    static_cast<int>(element_),        call_.stream};
+          write_turned(turned, heads.out.type, scales[k].inv);
+          continue;
+        }
         normalise_into(y_.at, x[k], weight->at(at[k].weight, d, 0, d), scales[k], d, ahead);
         if (call_.interleaved) {
           turn_pairs(y_.at, cosine_, sine_, half_);
@@ -124,8 +169,30 @@ class QkNormRopeTokens {
     }
   }
 
-  RowScale scale_of(const Moments& sums) const {
-    return rms_scale(call_, SumMode::kWide, sums, [&](SumMode, double) { return sums; });
+  Moments fast_sum(const float* x) const {
+    return chunk_moments<FastLanes<StagedSource>>(StagedSource{x}, 0, call_.partial);
+  }
+  Moments wide_sum(const float* x) const {
+    return chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x}, 0, call_.partial);
+  }
+
+  // Whether whole pairs from p on may be written as the call asks for.
+  bool writable(const char* p) const { return !call_.stream || reinterpret_cast<uintptr_t>(p) % kVectorBytes == 0; }
+
+  void write_turned(const TurnedHead& head, rn_type type, double inv) const {
+    if (!rounds_) return write_turned_as<F32>(head, type, inv);
+    call_.x.type == RN_F16 ? write_turned_as<F16>(head, type, inv) : write_turned_as<BF16>(head, type, inv);
+  }
+  template <class R>
+  static void write_turned_as(const TurnedHead& head, rn_type type, double inv) {
+    switch (type) {
+      case RN_F16:
+        return normalise_and_turn<R, F16>(head, inv);
+      case RN_BF16:
+        return normalise_and_turn<R, BF16>(head, inv);
+      default:
+        return normalise_and_turn<R, F32>(head, inv);
+    }
   }
 
   void normalise_into(float* y, const float* x, const float* weight, const RowScale& scale, int64_t n,
@@ -148,7 +215,7 @@ class QkNormRopeTokens {
       const float* x = stage(x_, at.x + i * element_, call_.x.type, n);
       total.square += chunk_moments<WideLanes<false, StagedSource>>(StagedSource{x}, 0, n).square;
     }
-    const RowScale scale = scale_of(total);
+    const RowScale scale = rms_scale(call_, SumMode::kWide, total, [&](SumMode, double) { return total; });
     const auto read = [&](float* y, int64_t i, int64_t n) {
       const char* from = at.x + i * element_;
       const float* x = stage(x_, from, call_.x.type, n);
@@ -188,6 +255,7 @@ class QkNormRopeTokens {
   bool rounds_;      // y has the type of x, which is a 16-bit one
   int64_t element_;  // bytes of one of x
   int64_t half_;
+  bool in_registers_;
   StagedParameter weights_[2];
   const float *cosine_ = nullptr, *sine_ = nullptr;
   Stage x_, y_, second_;

@@ -60,8 +60,13 @@ template <class T, bool kExact, int kCount>
     if (kExact || __builtin_expect(any(near), 0)) {
       for (int r = 0; r < kCount; ++r) p[r] = odd_product(load(x + r * kLanes), inv);
     }
+    static_assert(kCount % 2 == 0);
 #pragma GCC unroll 4
-    for (int r = 0; r < kCount; ++r) p[r] = T::round({p[r], p[r]}).a;
+    for (int r = 0; r < kCount; r += 2) {
+      const Pair rounded = T::round({p[r], p[r + 1]});
+      p[r] = rounded.a;
+      p[r + 1] = rounded.b;
+    }
   }
 }
 

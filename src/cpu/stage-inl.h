@@ -85,6 +85,10 @@ struct StagedSource {
   const float* x;
 
   template <bool Split>
+  Pair load(int64_t i) const {
+    return F32::load<Split>(x + i);
+  }
+  template <bool Split>
   Pair load_part(int64_t i, int n) const {
     return RMSNORM_TARGET::load_part<F32, Split>(x + i, n);
   }

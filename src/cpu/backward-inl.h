@@ -237,10 +237,12 @@ class GradientBlock {
     GradientSums sums;
     for (int64_t i = 0; i < call_.cols; i += kStage) {
       const int64_t n = stop(i);
-      if constexpr (T::kNarrow && !kLayer) {
+      if constexpr (kLayer) {
+        add_layer_gradient_sums<T>(&sums, x + i, dy + i, w_at(i, n), n);
+      } else if constexpr (T::kNarrow) {
         add_narrow_gradient_sums<T>(&sums, x + i, dy + i, w_at(i, n), n);
       } else {
-        add_gradient_sums<kLayer, true>(&sums, x_at(row, i, n), dy_at(row, i, n), w_at(i, n), n);
+        add_gradient_sums<false, true>(&sums, x_at(row, i, n), dy_at(row, i, n), w_at(i, n), n);
       }
     }
     if constexpr (T::kNarrow && !kLayer) {

@@ -88,6 +88,85 @@ template <class T>
   if (here > total->largest || here != here) total->largest = here;
 }
 
+// What a step of the sums reads: kPair columns of x and of g = dy w in f64, and g in f32 for its size.
+struct GradientStep {
+  Quad x, g;
+  Pair size;
+};
+
+// f32 is widened on its way from memory, and the product formed in f64; g of 16-bit rows is what f32 has.
+template <class T>
+[[gnu::always_inline]] inline GradientStep gradient_step(const typename T::Storage* x, const typename T::Storage* dy,
+                                                         const float* w) {
+  const Pair g = mul(T::template load<false>(dy), F32::load<false>(w));
+  GradientStep step = {{}, {}, g};
+  if constexpr (T::kNarrow) {
+    step.x = widen(T::template load<false>(x));
+    step.g = widen(g);
+  } else {
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const int at = k * (kLanes / 2);
+      step.x.d[k] = load_wide(x + at);
+      step.g.d[k] = mul(load_wide(dy + at), load_wide(w + at));
+    }
+  }
+  return step;
+}
+
+// Sums of LayerNorm rows in f64. The columns of one pair in each kWideLanes are summed at a time: registers are few, and the
+// row is in the L1 cache. n <= kChunk.
+template <class T>
+[[gnu::noinline]] void add_layer_gradient_sums(GradientSums* total, const typename T::Storage* x,
+                                               const typename T::Storage* dy, const float* w, int64_t n) {
+  constexpr int kRegisters = kWideLanes / (kLanes / 2);
+  D all_x[kRegisters], all_xx[kRegisters], all_g[kRegisters], all_gx[kRegisters];
+  F largest = splat(0.0f);
+  for (int pair = 0; pair < kWideLanes / kPair; ++pair) {
+    D sx[4], sxx[4], sg[4], sgx[4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) sx[k] = sxx[k] = sg[k] = sgx[k] = splat(0.0);
+    F most = largest;
+    const auto take = [&](const GradientStep& step) __attribute__((always_inline)) {
+      most = larger_magnitude(larger_magnitude(most, step.size.a), step.size.b);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const D v = step.x.d[k], g = step.g.d[k];
+        sxx[k] = add_exact_product(v, v, sxx[k]);
+        sgx[k] = add(sgx[k], mul(g, v));
+        sx[k] = add(sx[k], v);
+        sg[k] = add(sg[k], g);
+      }
+    };
+    int64_t i = pair * kPair;
+    for (; i + kPair <= n; i += kWideLanes) take(gradient_step<T>(x + i, dy + i, w + i));
+    if (i < n) {
+      const auto bytes = static_cast<size_t>(n - i) * sizeof *x;
+      alignas(64) typename T::Storage last_x[kPair] = {}, last_dy[kPair] = {};
+      alignas(64) float last_w[kPair] = {};
+      memcpy(last_x, x + i, bytes);
+      memcpy(last_dy, dy + i, bytes);
+      memcpy(last_w, w + i, static_cast<size_t>(n - i) * sizeof *w);
+      take(gradient_step<T>(last_x, last_dy, last_w));
+    }
+    largest = most;
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+      const int r = 4 * pair + k;
+      all_x[r] = sx[k];
+      all_xx[r] = sxx[k];
+      all_g[r] = sg[k];
+      all_gx[r] = sgx[k];
+    }
+  }
+  total->xx += fold(all_xx);
+  total->gx += fold(all_gx);
+  total->x += fold(all_x);
+  total->g += fold(all_g);
+  const float here = largest_lane(largest);
+  if (here > total->largest || here != here) total->largest = here;
+}
+
 // Whether f32 loses nothing in this row that counts: no term overflows, and what underflows vanishes beside the largest.
 inline bool fits_f32(const GradientScale& scale, const GradientSums& sums) {
   const auto between = [](double v, double low, double high) { return v >= low && v <= high; };

@@ -171,11 +171,11 @@ class Channels final : public Operation {
   // Over channels: `cols` of them, and `rows` pixels in one or two images. Groups: `rows` images of about `cols`
   // elements in four channels. Where they are enough, the pixels lie in three lines.
   Shape shape_for(std::int64_t rows, std::int64_t cols) const override {
-    const bool large = rows >= 64;  // then of 64 channels
+    const bool large = rows >= 1024;  // then images of 64 channels
     const std::int64_t images = grouped_ ? (large ? rows / 64 : rows) : rows == 0 ? 0 : rows % 2 == 0 ? 2 : 1;
     const std::int64_t channels = !grouped_ ? cols : large ? 64 : 4;
-    const std::int64_t pixels = grouped_ ? std::max<std::int64_t>(large ? cols : cols / 4, 1)
-                                         : rows / std::max<std::int64_t>(images, 1);
+    const std::int64_t pixels =
+        grouped_ ? std::max<std::int64_t>(large ? cols : cols / 4, 1) : rows / std::max<std::int64_t>(images, 1);
     const std::int64_t lines = pixels >= 9 ? 3 : 1;
     return {images, channels, lines, std::max<std::int64_t>(pixels / lines, 1)};
   }

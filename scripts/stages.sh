@@ -143,6 +143,30 @@ stage_tsan() {
   run_ctest tsan -L threads
 }
 
+# The Python package as `pip install .` makes it, in a virtual environment of its own.
+stage_python() {
+  local venv=build/venv report=$PWD/build/python-tests.xml status=0
+  [ -x $venv/bin/python ] || python3 -m venv $venv
+  $venv/bin/pip install --quiet ruff '.[test]'
+  check "ruff finds no fault" $venv/bin/ruff check --quiet python
+  check "ruff changes no file" $venv/bin/ruff format --quiet --check python
+  rm -f "$report"
+  $venv/bin/python -m pytest --quiet --junitxml="$report" || status=$?
+  record_pytest "$report"
+  return $status
+}
+
+record_pytest() { # record_pytest REPORT: what pytest's own report counts
+  local total failed errors skipped
+  total=$(pytest_count tests "$1")
+  failed=$(pytest_count failures "$1")
+  errors=$(pytest_count errors "$1")
+  skipped=$(pytest_count skipped "$1")
+  record $((total - failed - errors - skipped)) $((failed + errors)) "$skipped"
+}
+
+pytest_count() { sed -n "s/.*<testsuite [^>]* $1=\"\([0-9]*\)\".*/\1/p" "$2"; }
+
 build_fuzzers() {
   configure fuzz -DRMSNORM_TESTS=OFF -DRMSNORM_BENCH=OFF -DRMSNORM_EXAMPLES=OFF
   build fuzz fuzzers

@@ -60,13 +60,6 @@ TEST(AccuracyOfLongRows, MeetsTheBudgets) {
 }  // namespace rmsnorm::test
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
-  std::string markdown;
-  constexpr std::string_view kFlag = "--markdown=";
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]).substr(0, kFlag.size()) == kFlag) markdown = argv[i] + kFlag.size();
-  }
-  const int status = RUN_ALL_TESTS();
-  if (!markdown.empty() && !rmsnorm::test::AccuracyTable::all().write_markdown(markdown)) return 1;
-  return status;
+  return rmsnorm::test::run_and_write(
+      argc, argv, [](const std::string& path) { return rmsnorm::test::AccuracyTable::all().write_markdown(path); });
 }

@@ -1,13 +1,16 @@
 // What every operation of check/operation.h must do, whichever it is: results within the budgets for all types,
-// variants and distributions, the same bits however it is run, nothing touched that is not its own.
+// variants and distributions, the same bits however it is run, nothing touched that is not its own. Prints what was
+// measured; `operations_test --markdown=FILE` also writes the tables of docs/operations_accuracy.md.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <thread>
 
 #include "check/operation.h"
+#include "support/accuracy_table.h"
 #include "support/environment.h"
 #include "support/guarded.h"
+#include "support/operation_table.h"
 
 namespace rmsnorm::check {
 namespace {
@@ -75,17 +78,26 @@ TEST_P(Operations, results_are_within_their_budgets) {
     const Finding finding = op().judge(r, tensors);
     EXPECT_GT(finding.elements, 0);
     ASSERT_EQ(finding.error, "") << command_line(op(), r);
+    test::OperationTable::all().add(op(), r, tensors, finding);
   }
 }
 
 TEST_P(Operations, results_are_within_their_budgets_for_any_values) {
   constexpr std::pair<std::int64_t, std::int64_t> kFew[] = {{4, 40}, {3, 333}};
+  test::OperationTable table;
   for (const Values values : kValues) {
     for (Request r : requests(kFew)) {
       r.values = values;
-      ASSERT_EQ(op().judge(r, run(r)).error, "") << command_line(op(), r);
+      const Tensors tensors = run(r);
+      const Finding finding = op().judge(r, tensors);
+      ASSERT_EQ(finding.error, "") << command_line(op(), r);
+      table.add(op(), r, tensors, finding);
     }
   }
+  const double mean = op().name() == "gated_rms_norm" ? reference::kMeanGated : reference::kMean;
+  for (const std::string& line : table.means_beyond(mean)) ADD_FAILURE() << line;
+  table.print();
+  test::OperationTable::all().merge(table);
 }
 
 TEST_P(Operations, bits_are_the_same_for_every_target_and_layout) {
@@ -172,3 +184,8 @@ INSTANTIATE_TEST_SUITE_P(All, Operations, testing::ValuesIn(all_cases()), case_n
 
 }  // namespace
 }  // namespace rmsnorm::check
+
+int main(int argc, char** argv) {
+  return rmsnorm::test::run_and_write(
+      argc, argv, [](const std::string& path) { return rmsnorm::test::OperationTable::all().write_markdown(path); });
+}

@@ -237,21 +237,23 @@ void run_check_operation(const Operation& op, const CheckOperationArguments& a) 
   const check::Finding finding = op.judge(request, tensors);
   const std::string error = damage.empty() ? finding.error : damage;
   const std::string line = check::command_line(op, request);
-  const double share =
-      finding.elements == 0 ? 1 : static_cast<double>(finding.exact) / static_cast<double>(finding.elements);
+  const check::Measured all = finding.in_ulps();
   if (a.json) {
     const nlohmann::ordered_json json = {{"case", line},
                                          {"target", rn_target()},
                                          {"ok", error.empty()},
-                                         {"max_ulp", finding.worst},
-                                         {"mean_ulp", finding.mean()},
-                                         {"exact_share", share},
-                                         {"budget_ulp", finding.budget},
+                                         {"max_ulp", all.worst},
+                                         {"mean_ulp", all.mean()},
+                                         {"exact_share", all.exact_share()},
+                                         {"budget_ulp", all.limit.ulps},
                                          {"error", error}};
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{}\ntarget {}: max {:.4f} ulp (budget {:.2f}), mean {:.4f} ulp, {:.2f} % exact\n", line, rn_target(),
-               finding.worst, finding.budget, finding.mean(), 100 * share);
+    fmt::print("{}\n", line);
+    for (const check::Measured& m : finding.measured) {
+      fmt::print("target {}: {}: max {:.4g}, mean {:.4g} (limit: {}), {:.2f} % exact\n", rn_target(), m.name, m.worst,
+                 m.mean(), check::in_words(m.limit), 100 * m.exact_share());
+    }
   }
   std::fflush(stdout);
   if (!error.empty()) fail(ExitCode::kOutsideBudget, "{}", error);

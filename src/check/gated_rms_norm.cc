@@ -15,7 +15,6 @@ using namespace reference;
 
 namespace {
 
-constexpr double kGatedF32 = 5;
 // Below a gate of -80 silu need only be this near.
 constexpr double kFaintGate = -80, kFaintError = 0x1p-120;
 
@@ -188,7 +187,9 @@ class Forward final : public Gated {
         }
         return error;
       };
-      double limit = type == RN_F64 ? kF64 : type == RN_F32 ? kGatedF32 : kRounded;
+      Budget limit = type == RN_F64   ? Budget{kF64, Unit::kRow}
+                     : type == RN_F32 ? Budget{kGatedF32, Unit::kResult}
+                                      : Budget{kRounded, Unit::kResult};
       Quad exact = gated_result(in, norm, i);
       double error = error_from(exact);
       if (rounds) {
@@ -196,7 +197,7 @@ class Forward final : public Gated {
           return gated_result_after_rounding(in, value, activation, i, r.x, weight_type);
         };
         // With the gate first only the roundings that are named follow: the very number is expected.
-        if (in.gate_first) limit = 0.5;
+        if (in.gate_first) limit = kTheReferences;
         exact = rounded(n);
         error = error_from(exact);
         if (in.gate_first && error > 0 && out[i] != round_to(type, exact)) error = std::max(error, 1.0);
@@ -217,8 +218,8 @@ class Forward final : public Gated {
     const double limit = r.x == RN_F64                    ? kStatisticF64
                          : is_16bit(r.x) || gate_first(r) ? kStatisticOfF32Sums
                                                           : kStatistic;
-    finding.add(ulp_distance(type, found, exact), limit, found == round_to(type, exact), "inv_rms", number, group,
-                found, static_cast<double>(exact));
+    finding.add(ulp_distance(type, found, exact), {limit, Unit::kResult}, found == round_to(type, exact), "inv_rms",
+                number, group, found, static_cast<double>(exact));
   }
 };
 

@@ -172,7 +172,7 @@ class Judge {
         return ulp_at(RN_F32, largest_addend(out, i));
       case Unit::kRow:
         return ulp_at(c_.out, row_scale);
-      case Unit::kResultAndAddend:
+      default:
         break;
     }
     return ulp_at(c_.out, out) + b.addend / b.ulps * ulp_at(RN_F32, largest_addend(out, i));

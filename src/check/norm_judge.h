@@ -42,9 +42,9 @@ void judge_parameter_gradient(Finding& finding, rn_type type, std::string_view n
                               const std::vector<double>& old, std::vector<reference::Quad> expected,
                               const std::vector<reference::Quad>& terms, std::int64_t count);
 
-// A statistic of one row, within `limit` of its own ulps and `part` of `terms`, the sum of absolute terms.
+// A statistic of one row. terms: the sum of absolute terms, where the limit counts them.
 void judge_statistic(Finding& finding, rn_type type, std::string_view name, std::int64_t row, double found,
-                     reference::Quad exact, double limit, reference::Quad terms = 0, double part = 0);
+                     reference::Quad exact, const reference::Budget& limit, reference::Quad terms = 0);
 
 }  // namespace rmsnorm::check
 

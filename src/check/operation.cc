@@ -87,19 +87,6 @@ std::vector<double> Tensors::row(std::string_view name, std::int64_t r) const {
   return values;
 }
 
-void Finding::add(double error_here, double limit, bool nearest, std::string_view name, std::int64_t row,
-                  std::int64_t col, double found, double expected) {
-  ++elements;
-  exact += nearest;
-  sum += error_here;
-  budget = std::max(budget, limit);
-  worst = std::max(worst, error_here);
-  if (error_here <= limit || !error.empty()) return;
-  error = std::string(name) + "[" + std::to_string(row) + "][" + std::to_string(col) + "] is " + shortest(found) +
-          " instead of " + shortest(expected) + ": " + shortest(error_here) + " ulp; it must be at most " +
-          shortest(limit);
-}
-
 std::span<const Operation* const> operations() {
   static const std::vector<const Operation*> list = family();
   return list;

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "check/finding.h"
 #include "check/operands.h"
 
 namespace rmsnorm::check {
@@ -97,18 +98,6 @@ class Tensors {
 
  private:
   mutable std::map<std::string, rn_view, std::less<>> views_;
-};
-
-// What a judge found about one output, and the first fault of all.
-struct Finding {
-  std::string error;  // "": within the budget
-  double budget = 0, worst = 0, sum = 0;
-  std::int64_t elements = 0, exact = 0;
-
-  // One element: `error` in the unit of `limit`. Text is made only for a fault.
-  void add(double error, double limit, bool nearest, std::string_view name, std::int64_t row, std::int64_t col,
-           double found, double expected);
-  double mean() const { return elements == 0 ? 0 : sum / static_cast<double>(elements); }
 };
 
 class Operation {

@@ -167,22 +167,24 @@ class QkNormRope final : public Operation {
       for (std::size_t i = 0; i < y.size(); ++i) {
         const bool turned = static_cast<std::int64_t>(i) < rotary_dim(r);
         Quad scale = y[i];
-        double limit;
+        double share = 0;  // of the largest addend, in ulps of the result
+        Budget limit = {kF64, Unit::kRow};
         if (r.x == RN_F64 && type == RN_F64) {
           scale = largest;
-          limit = kF64;
         } else if (!turned) {
           const bool has_offset = number(r, "weight_offset") != 0;
           // y has been rounded to the type of x: there is one result.
-          limit = rounds ? 0 : budget(Judged::kRmsNorm, r.x, type, false, has_offset, norm_options(r).rounding).ulps;
+          limit = rounds ? kTheReferences
+                         : budget(Judged::kRmsNorm, r.x, type, false, has_offset, norm_options(r).rounding);
         } else if (type == RN_F32) {
           scale = std::max(absolute(y[i]), addends[i]);
-          limit = kAddend;
+          limit = {kAddend, Unit::kLargestAddend};
         } else {
-          const Quad share = kAddend * ulp_at(RN_F32, addends[i]) / ulp_at(type, y[i]);
-          limit = kRounded + (is_finite(share) ? static_cast<double>(share) : 0);
+          limit = {kRounded, Unit::kResultAndAddend, kAddend};
+          share = static_cast<double>(kAddend * ulp_at(RN_F32, addends[i]) / ulp_at(type, y[i]));
         }
-        const double error = ulp_distance(type, found[i], y[i], scale);
+        double error = ulp_distance(type, found[i], y[i], scale);
+        if (is_finite(share) && is_finite(error)) error *= limit.ulps / (limit.ulps + share);
         finding.add(error, limit, error == 0 || found[i] == round_to(type, y[i]), out, row,
                     static_cast<std::int64_t>(i), found[i], static_cast<double>(y[i]));
       }

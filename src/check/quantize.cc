@@ -6,6 +6,7 @@
 
 #include "check/case.h"
 #include "check/family.h"
+#include "reference/budgets.h"
 #include "reference/residual.h"
 #include "reference/rms_norm.h"
 #include "reference/ulp.h"
@@ -15,12 +16,6 @@ namespace rmsnorm::check {
 using namespace reference;
 
 namespace {
-
-// A result may be the reference's neighbour where y / scale is within this many f32 ulps of the boundary between them.
-constexpr double kBoundary = 8;
-// Of a scale, in ulps: y, at most four f32 roundings from exact, is at most 4 ulps of the quotient; and the division.
-// Where y is rounded to 16 bits it is exact, and the scale is the reference's.
-constexpr double kScale = 4.5;
 
 constexpr std::string_view kScalings[] = {"static", "per_row", "per_group"};
 
@@ -191,7 +186,8 @@ class Quantize final : public Operation {
     const std::vector<double> found = t.row("residual_out", row);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       const double error = ulp_distance(type, found[i], sum[i]);
-      finding.add(error, 0, error == 0, "residual_out", row, static_cast<std::int64_t>(i), found[i], sum[i]);
+      finding.add(error, kTheReferences, error == 0, "residual_out", row, static_cast<std::int64_t>(i), found[i],
+                  sum[i]);
     }
     return reads;
   }
@@ -202,7 +198,8 @@ class Quantize final : public Operation {
     const double largest = largest_magnitude(y, count);
     const bool to_power = number(r, "power_of_two") != 0;
     const double expected = scale_for_largest(largest, type, to_power);
-    const double limit = rounds(r) ? 0 : kScale;
+    // A y that is rounded to 16 bits is exact, and the scale is the reference's.
+    const Budget limit = rounds(r) ? kTheReferences : Budget{kScale, Unit::kResult};
     double error = ulp_distance(RN_F32, found, expected);
     double result = expected;
     if (to_power && found != expected) {
@@ -211,6 +208,7 @@ class Quantize final : public Operation {
       const bool neighbours = smaller * 2 == std::max(found, expected);
       error = neighbours ? ulp_distance(RN_F32, smaller, static_cast<Quad>(largest) / format_of(type).largest)
                          : std::numeric_limits<double>::infinity();
+      if (rounds(r)) error = std::max(error, 1.0);
       result = found;
     }
     finding.add(error, limit, found == expected, "scale", row, index, found, expected);
@@ -227,7 +225,7 @@ class Quantize final : public Operation {
       const Quad boundary = (static_cast<Quad>(found) + static_cast<Quad>(expected)) / 2;
       error = static_cast<double>(absolute(ratio - boundary) / ulp_at(RN_F32, ratio));
     }
-    finding.add(error, kBoundary, equal, "out", row, col, found, expected);
+    finding.add(error, {kBoundary, Unit::kFromBoundary}, equal, "out", row, col, found, expected);
   }
 
   // Nothing of the type lies between them: their middle rounds to one of both.

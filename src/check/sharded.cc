@@ -31,7 +31,6 @@ constexpr Setting kLayerApplySettings[] = {kTotalCols, kLayerEpsilon, kOffset};
 constexpr Setting kRmsBackwardSettings[] = {kTotalCols, kRmsEpsilon, kOffset, kPlacement, kAccumulate};
 constexpr Setting kLayerBackwardSettings[] = {kTotalCols, kLayerEpsilon, kOffset, kAccumulate};
 
-constexpr double kSumUlps = 4;                 // of a compensated sum, and of one without cancellation
 constexpr double kSmallestSquares = 0x1p-900;  // of made totals
 
 enum class Stage { kSum, kSquares, kProducts, kApply, kBackward };
@@ -365,8 +364,8 @@ class Slice final : public Operation {
     const bool wide = t["x"].slot.type == RN_F64;
     const auto judge = [&](std::string_view name, Quad exact, Quad terms) {
       const double found = load(RN_F64, t[name].matrix.row(0), row);
-      judge_statistic(finding, RN_F64, name, row, found, exact, kSumUlps, terms,
-                      wide ? kSumUlps * 0x1p-53 : kMeanOfMagnitudes);
+      judge_statistic(finding, RN_F64, name, row, found, exact,
+                      {kSum, Unit::kResultAndTerms, wide ? kSum * 0x1p-53 : kMeanOfMagnitudes}, terms);
     };
     if (stage_ == Stage::kSum) judge("sum", sums.sum, sums.magnitudes);
     if (stage_ == Stage::kSquares) judge("sum_squares", sums.squares, sums.squares);
@@ -395,7 +394,7 @@ class Slice final : public Operation {
       if (!t.has(name)) return;
       const rn_type type = t[name].slot.type;
       judge_statistic(finding, type, name, row, load(type, t[name].matrix.row(0), row), value,
-                      type == RN_F64 ? kStatisticF64 : kStatistic);
+                      {type == RN_F64 ? kStatisticF64 : kStatistic, Unit::kResult});
     };
     judge(inv(), scale);
     judge("mean", totals.mean(true));

@@ -14,25 +14,45 @@ inline constexpr double kLayerNormF32 = 4;          // (x - m) * inv_std * weigh
 inline constexpr double kAddend = 4.5;              // with a bias, in f32 ulps of the largest addend or the result
 inline constexpr double kWideAddend = 0x1p-16;      // the same where products and sums are f64 (`exact`)
 inline constexpr double kF64 = 4;                   // in ulps of the row's largest result or addend
-inline constexpr double kMean = 0.6;                // mean error over a distribution, any operation
+inline constexpr double kMean = 0.6;                // mean error over a distribution, any operation but
+inline constexpr double kMeanGated = 0.7;           // gated_rms_norm: two factors more, one of them silu
 inline constexpr double kInnerTie = 0.01;           // `before_weight` may differ where x * inv is this near a tie
 inline constexpr double kStatistic = 0.51;          // saved mean, inv_rms, inv_std, in ulps of their f32
 inline constexpr double kStatisticOfF32Sums = 8;    // saved inv_rms of 16-bit rows: up to 32 squares meet in an f32
 inline constexpr double kStatisticF64 = 4;          // the same in f64
 inline constexpr double kMeanOfMagnitudes = 1e-12;  // and a saved mean this part of mean(|x|), for where terms cancel
+inline constexpr double kSum = 4;                   // sums of slices, of ulps of the sum
+inline constexpr double kGatedF32 = 5;              // x * inv * weight * silu(gate)
+inline constexpr double kGradientF32 = 4;           // dx, dgate, in ulps of the largest term of the row
+inline constexpr double kGradient16Bit = 1;
+inline constexpr double kGradientF64 = 4;
+inline constexpr double kParameterGradient = 1e-6;  // dweight, dbias before their last rounding: of the sum of |terms|
+// A code may be the reference's neighbour where y / scale is within this many f32 ulps of the boundary between them.
+inline constexpr double kBoundary = 8;
+// Of a scale, in ulps: y, at most four f32 roundings from exact, is at most 4 ulps of the quotient; and the division.
+inline constexpr double kScale = 4.5;
 
 enum class Unit {
   kResult,           // ulps of the exact result
   kResultAndAddend,  // ulps of the exact result, plus `addend` f32 ulps of the element's largest addend
   kLargestAddend,    // ulps of the larger of result and addends
   kRow,              // ulps of the row's largest result or addend
+  kLargestTerm,      // ulps of the row's largest term
+  kResultAndTerms,   // ulps of the exact result, plus `addend` of the sum of absolute terms
+  kSumOfTerms,       // parts of the sum of absolute terms
+  kFromBoundary,     // f32 ulps from the boundary between two codes
+  kReference,        // the reference's very number
 };
 
 struct Budget {
   double ulps;
   Unit unit;
   double addend = 0;
+
+  bool operator==(const Budget&) const = default;
 };
+
+inline constexpr Budget kTheReferences = {0.5, Unit::kReference};
 
 enum class Judged { kRmsNorm, kLayerNorm, kCenter };
 

@@ -1,7 +1,11 @@
 #include "support/accuracy_table.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <fstream>
+
+#include "check/finding.h"
 
 namespace rmsnorm::test {
 
@@ -12,28 +16,25 @@ namespace {
 
 constexpr int kCasesOfMean = 20;  // fewer say nothing about a distribution
 
+}  // namespace
+
 std::string format(const char* pattern, double value) {
   char text[40];
   std::snprintf(text, sizeof text, pattern, value);
   return text;
 }
 
-// What an error is counted in, where that is not the ulp of the result.
-const char* unit_note(const reference::Budget& b) {
-  switch (b.unit) {
-    case reference::Unit::kResult:
-      return "";
-    case reference::Unit::kResultAndAddend:
-      return "";
-    case reference::Unit::kLargestAddend:
-      return " of the largest addend";
-    case reference::Unit::kRow:
-      break;
+int run_and_write(int argc, char** argv, const std::function<bool(const std::string& path)>& write_markdown) {
+  testing::InitGoogleTest(&argc, argv);
+  std::string markdown;
+  constexpr std::string_view kFlag = "--markdown=";
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]).substr(0, kFlag.size()) == kFlag) markdown = argv[i] + kFlag.size();
   }
-  return " of the row's largest";
+  const int status = RUN_ALL_TESTS();
+  if (!markdown.empty() && !write_markdown(markdown)) return 1;
+  return status;
 }
-
-}  // namespace
 
 AccuracyTable& AccuracyTable::all() {
   static AccuracyTable table;
@@ -121,9 +122,9 @@ bool AccuracyTable::write_markdown(const std::string& path) const {
           "|---|---|---|---|---|---|\n";
   for (const auto& [key, rows] : rows_) {
     const Report r = total(rows).report;
-    file << "| " << label(key) << " | " << format("%g", r.budget.ulps) << unit_note(r.budget) << " | "
-         << format("%.3f", r.max_ulp) << " | " << format("%.3f", r.mean_ulp()) << " | "
-         << format("%.2f %%", 100 * r.exact_share()) << " | " << r.elements << " |\n";
+    file << "| " << label(key) << " | " << check::in_words(r.budget) << " | " << format("%.3f", r.max_ulp) << " | "
+         << format("%.3f", r.mean_ulp()) << " | " << format("%.2f %%", 100 * r.exact_share()) << " | " << r.elements
+         << " |\n";
   }
   file << "\n| operation and type | values | max ulp | mean ulp | correctly rounded |\n|---|---|---|---|---|\n";
   for (const auto& [key, rows] : rows_) {

@@ -2,6 +2,7 @@
 #ifndef RMSNORM_TEST_SUPPORT_ACCURACY_TABLE_H_
 #define RMSNORM_TEST_SUPPORT_ACCURACY_TABLE_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +10,11 @@
 #include "check/judge.h"
 
 namespace rmsnorm::test {
+
+std::string format(const char* pattern, double value);
+
+// The main function of a program that measures: runs its tests and, with --markdown=FILE, writes what they found.
+int run_and_write(int argc, char** argv, const std::function<bool(const std::string& path)>& write_markdown);
 
 class AccuracyTable {
  public:

@@ -1,5 +1,6 @@
 // rmsnorm bench: the operations against copying the same bytes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -55,6 +56,7 @@ struct BenchArguments {
   int repeats = 0;
   bool quick = false;
   bool json = false;
+  bool separate = false;
 };
 
 const char* name_of(Layout layout) { return layout == Layout::kDense ? "dense" : "qkv"; }
@@ -140,9 +142,11 @@ std::vector<Workload> workloads(const BenchArguments& a) {
 struct Result {
   Timing norm;
   double gbps = 0, copy_gbps = 0, ratio = 0;
+  std::optional<double> separate_ns;
+  std::optional<double> gain() const { return separate_ns ? std::optional(*separate_ns / norm.ns) : std::nullopt; }
 };
 
-// The operation, memcpy and a streaming copy, in this order.
+// The operation, memcpy, a streaming copy and, if there is one, its separate form, in this order.
 Result compare(const std::vector<Contender>& contenders, std::size_t sets, std::int64_t bytes,
                std::int64_t copied_bytes, std::int32_t threads, const MeasureOptions& options) {
   std::optional<Pinned> pinned;
@@ -153,22 +157,46 @@ Result compare(const std::vector<Contender>& contenders, std::size_t sets, std::
   result.gbps = static_cast<double>(bytes) / timings[0].ns;
   result.copy_gbps = static_cast<double>(copied_bytes) / std::min(timings[1].ns, timings[2].ns);
   result.ratio = result.gbps / result.copy_gbps;
+  if (contenders.size() > 3) result.separate_ns = timings[3].ns;
   return result;
 }
 
-Result run_workload(const Workload& w, WorkloadMemory& memory, const MeasureOptions& options) {
-  memory.prepare(w);
-  return compare({[&](std::size_t i) { call_workload(w, memory.sets()[i], memory.weight(), memory.bias()); },
-                  [&](std::size_t i) { copy_workload(w, memory.sets()[i], false); },
-                  [&](std::size_t i) { copy_workload(w, memory.sets()[i], true); }},
-                 memory.sets().size(), w.bytes(), w.copied_bytes(), w.threads, options);
+// Adds the separate calls, for each set, where they exist.
+void add_separate(std::vector<Contender>& contenders, std::size_t sets, Buffer& between,
+                  const std::function<std::optional<SeparateWork>(std::size_t)>& work_of) {
+  std::vector<std::function<void()>> calls;
+  for (std::size_t i = 0; i < sets; ++i) {
+    const auto work = work_of(i);
+    if (!work) return;
+    calls.push_back(separate_calls(*work, between));
+  }
+  contenders.push_back([calls](std::size_t i) { calls[i](); });
 }
 
-Result run_workload(const OperationWorkload& w, OperationMemory& memory, const MeasureOptions& options) {
+Result run_workload(const Workload& w, WorkloadMemory& memory, Buffer* between, const MeasureOptions& options) {
   memory.prepare(w);
-  return compare({[&](std::size_t i) { memory.call(w, i); }, [&](std::size_t i) { memory.copy(w, i, false); },
-                  [&](std::size_t i) { memory.copy(w, i, true); }},
-                 memory.sets(), w.bytes(), w.bytes(), w.request.threads, options);
+  const std::size_t sets = memory.sets().size();
+  std::vector<Contender> contenders = {
+      [&](std::size_t i) { call_workload(w, memory.sets()[i], memory.weight(), memory.bias()); },
+      [&](std::size_t i) { copy_workload(w, memory.sets()[i], false); },
+      [&](std::size_t i) { copy_workload(w, memory.sets()[i], true); }};
+  if (between != nullptr) {
+    add_separate(contenders, sets, *between,
+                 [&](std::size_t i) { return separate_work(w, memory.sets()[i], memory.weight(), memory.bias()); });
+  }
+  return compare(contenders, sets, w.bytes(), w.copied_bytes(), w.threads, options);
+}
+
+Result run_workload(const OperationWorkload& w, OperationMemory& memory, Buffer* between,
+                    const MeasureOptions& options) {
+  memory.prepare(w);
+  std::vector<Contender> contenders = {[&](std::size_t i) { memory.call(w, i); },
+                                       [&](std::size_t i) { memory.copy(w, i, false); },
+                                       [&](std::size_t i) { memory.copy(w, i, true); }};
+  if (between != nullptr) {
+    add_separate(contenders, memory.sets(), *between, [&](std::size_t i) { return memory.separate_work(w, i); });
+  }
+  return compare(contenders, memory.sets(), w.bytes(), w.bytes(), w.request.threads, options);
 }
 
 // What a line of output says of its case; null where it does not apply.
@@ -210,19 +238,32 @@ Line line_of(const OperationWorkload& w, const ShapeEntry& shape) {
 
 class Printer {
  public:
-  Printer(bool json, int repeats) : json_(json), repeats_(repeats) {
+  Printer(bool json, bool separate, int repeats)
+      : json_(json), separate_(separate), repeats_(repeats), table_(columns(separate)) {
     if (!json) table_.print_header();
   }
 
   void print(const Line& w, const Result& r) const {
     if (!json_) {
-      table_.print_row({w.op, rn_type_name(w.type), fmt::format("{}x{}", w.rows, w.cols), name_of(w.layout),
-                        name_of(w.cache), fmt::format("{}", w.threads), fmt::format("{:.2f}", r.norm.ns / 1000),
-                        fmt::format("{:.1f}", 100 * r.norm.cv), fmt::format("{:.1f}", r.gbps),
-                        fmt::format("{:.1f}", r.copy_gbps), fmt::format("{:.2f}", r.ratio)});
+      std::vector<std::string> row = {w.op,
+                                      rn_type_name(w.type),
+                                      fmt::format("{}x{}", w.rows, w.cols),
+                                      name_of(w.layout),
+                                      name_of(w.cache),
+                                      fmt::format("{}", w.threads),
+                                      fmt::format("{:.2f}", r.norm.ns / 1000),
+                                      fmt::format("{:.1f}", 100 * r.norm.cv),
+                                      fmt::format("{:.1f}", r.gbps),
+                                      fmt::format("{:.1f}", r.copy_gbps),
+                                      fmt::format("{:.2f}", r.ratio)};
+      if (separate_) {
+        row.push_back(r.separate_ns ? fmt::format("{:.2f}", *r.separate_ns / 1000) : "-");
+        row.push_back(r.separate_ns ? fmt::format("{:.2f}", *r.gain()) : "-");
+      }
+      table_.print_row(row);
       return;
     }
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"op", w.op},
         {"type", rn_type_name(w.type)},
         {"weight_type", w.weight_type},
@@ -241,24 +282,26 @@ class Printer {
         {"ratio_to_copy", r.ratio},
         {"target", rn_target()},
     };
+    if (separate_) {
+      json["separate_ns"] = r.separate_ns ? nlohmann::ordered_json(*r.separate_ns) : nullptr;
+      json["gain"] = r.separate_ns ? nlohmann::ordered_json(*r.gain()) : nullptr;
+    }
     fmt::print("{}\n", json.dump());
     std::fflush(stdout);
   }
 
  private:
-  bool json_;
+  static std::vector<Column> columns(bool separate) {
+    std::vector<Column> list = {{"op", 24, true},   {"type", 4, true}, {"rows x cols", 13}, {"layout", 6, true},
+                                {"cache", 5, true}, {"threads", 7},    {"us", 10},          {"cv %", 5},
+                                {"GB/s", 7},        {"copy GB/s", 9},  {"ratio", 5}};
+    if (separate) list.insert(list.end(), {{"separate us", 11}, {"gain", 5}});
+    return list;
+  }
+
+  bool json_, separate_;
   int repeats_;
-  Table table_{{{"op", 24, true},
-                {"type", 4, true},
-                {"rows x cols", 13},
-                {"layout", 6, true},
-                {"cache", 5, true},
-                {"threads", 7},
-                {"us", 10},
-                {"cv %", 5},
-                {"GB/s", 7},
-                {"copy GB/s", 9},
-                {"ratio", 5}}};
+  Table table_;
 };
 
 // Cases of the operations of check/operation.h: OP, or, where none is named, all of them.
@@ -303,17 +346,23 @@ void run_bench(const BenchArguments& a) {
   MeasureOptions options = a.quick ? kQuick : MeasureOptions{};
   if (a.repeats != 0) options.repeats = a.repeats;
   const bool described = check::operation_named(a.op) != nullptr;
+  const auto forms = separate_operations();
+  if (a.separate && !a.op.empty() && std::find(forms.begin(), forms.end(), a.op) == forms.end()) {
+    fail(ExitCode::kUsage, "OP is {}; with --separate it must be one of {}", a.op, fmt::join(forms, ", "));
+  }
+  Buffer between;
+  Buffer* const separate = a.separate ? &between : nullptr;
   std::vector<Workload> norms;
   if (!described) norms = workloads(a);
   std::vector<OperationCase> others;
   if (described || a.op.empty()) others = operation_cases(a);
 
-  const Printer printer(a.json, options.repeats);
+  const Printer printer(a.json, a.separate, options.repeats);
   Progress progress("bench", norms.size() + others.size());
   {
     WorkloadMemory memory;
     for (const Workload& w : norms) {
-      const Result r = run_workload(w, memory, options);
+      const Result r = run_workload(w, memory, separate, options);
       progress.clear();
       printer.print(line_of(w), r);
       progress.advance(1);
@@ -321,7 +370,7 @@ void run_bench(const BenchArguments& a) {
   }
   OperationMemory memory;
   for (const OperationCase& c : others) {
-    const Result r = run_workload(c.workload, memory, options);
+    const Result r = run_workload(c.workload, memory, separate, options);
     progress.clear();
     printer.print(line_of(c.workload, c.shape), r);
     progress.advance(1);
@@ -335,8 +384,14 @@ cold: buffers in rotation, together larger than the last-level cache (at least 1
 Operations that read more than they write are compared with a copy that moves as many bytes in all.
 Layout qkv: x is Q inside a packed buffer of Q, K and V with 32 heads. Medians; cv is the spread of the repetitions.
 
+--separate also measures, in turns with the rest, the same work done by separate calls on one thread, in f32 and bf16: the
+library's rms_norm, layer_norm or dx, and plain loops for what else there is to do (sums, silu, rotation, quantisation,
+dweight), which the compiler vectorises for this CPU where it can. Between the steps the numbers lie in memory in the type of
+x. gain is the time of the separate calls over that of the one.
+
 Examples:
   rmsnorm bench --quick
+  rmsnorm bench add_rms_norm --shapes 4096x4096 --separate
   rmsnorm bench rms_norm --shapes 4096x4096,65536x128 --types f32,bf16 --threads 1,2
   rmsnorm bench rms_norm --layout qkv --types bf16
   rmsnorm bench --json > bench.jsonl)";
@@ -370,6 +425,7 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--target", a->target, "the instruction set, see `rmsnorm info`; default: the best")
       ->type_name("T");
   command->add_flag("--quick", a->quick, "few shapes, short repetitions");
+  command->add_flag("--separate", a->separate, "also the same work done by separate calls");
   command->add_flag("--json", a->json, "print JSON, one object a line");
   command->callback([a] { run_bench(*a); });
 }

@@ -54,6 +54,22 @@ TEST_F(BenchCommand, layouts_caches_and_threads) {
   EXPECT_TRUE(bench({"center", "--shapes", "2x8", "--types", "f64"})[0]["weight_type"].is_null());
 }
 
+TEST_F(BenchCommand, separate_calls_beside_the_fused_one) {
+  for (const char* op : {"add_rms_norm", "qk_norm_rope"}) {
+    const auto objects = bench({op, "--shapes", "8x64", "--types", "f32,bf16,f16", "--separate"});
+    ASSERT_EQ(objects.size(), 3u);
+    for (const auto& object : objects) {
+      const bool has = object["type"] != "f16";
+      ASSERT_EQ(object["separate_ns"].is_number(), has) << object.dump();
+      ASSERT_EQ(object["gain"].is_number(), has) << object.dump();
+      if (has) EXPECT_NEAR(object["gain"], double{object["separate_ns"]} / double{object["ns"]}, 1e-9);
+    }
+  }
+  const Outcome table = run({"bench", "gated_rms_norm", "--shapes", "4x64", "--types", "f32", "--quick", "--separate"});
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_NE(table.out.find("separate us   gain\n"), std::string::npos) << table.out;
+}
+
 TEST_F(BenchCommand, mistakes) {
   for (const char* shape : {"4", "4x", "x4", "0x4", "4x0", "4x4x4", "-1x4", "99999999999x99999999999"}) {
     expect_failure({"bench", "--shapes", shape}, 2, "it must be ROWSxCOLS");
@@ -65,6 +81,7 @@ TEST_F(BenchCommand, mistakes) {
   expect_failure({"bench", "--threads", "0"}, 2, "--threads");
   expect_failure({"bench", "--repeats", "4"}, 2, "--repeats");
   expect_failure({"bench", "norm"}, 2, "OP is 'norm'");
+  expect_failure({"bench", "rms_norm", "--separate"}, 2, "with --separate it must be one of add_rms_norm, ");
 }
 
 TEST_F(BenchCommand, progress_shows_only_at_a_terminal) {

@@ -66,4 +66,11 @@ void OperationMemory::copy(const OperationWorkload& w, std::size_t set, bool str
   copy_bytes(sets_[set].copy, sets_[set].copied, copied_bytes_, w.request.threads, streaming);
 }
 
+std::optional<SeparateWork> OperationMemory::separate_work(const OperationWorkload& w, std::size_t set) const {
+  SeparateWork work{w.op->name(), w.request.x, w.request.shape, {}, w.request.settings};
+  if (!w.request.types.empty() || w.request.threads != 1 || !has_separate_form(work)) return {};
+  for (const auto& [name, place] : sets_[set].tensors.elsewhere) work.operands[name] = place;
+  return work;
+}
+
 }  // namespace rmsnorm::tools

@@ -27,6 +27,9 @@ class OperationMemory {
   void call(const OperationWorkload& workload, std::size_t set) const;
   void copy(const OperationWorkload& workload, std::size_t set, bool streaming) const;
 
+  // As for the forward norms.
+  std::optional<SeparateWork> separate_work(const OperationWorkload& workload, std::size_t set) const;
+
  private:
   struct Set {
     check::Tensors tensors;

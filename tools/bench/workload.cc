@@ -100,4 +100,14 @@ void copy_workload(const Workload& w, const BufferSet& set, bool streaming) {
   if (check::is_add(w.op)) copy_bytes(set.residual_out, set.residual, w.x_bytes(), w.threads, streaming);
 }
 
+std::optional<SeparateWork> separate_work(const Workload& w, const BufferSet& set, std::byte* weight, std::byte* bias) {
+  const bool one_type = w.weight_type == w.type && w.out_type == w.type;
+  SeparateWork work{check::name_of(w.op), w.type, {w.rows, w.cols}, {}, {}};
+  if (!one_type || w.layout != Layout::kDense || w.threads != 1 || !has_separate_form(work)) return {};
+  work.operands = {{"out", set.out},   {"residual_out", set.residual_out},
+                   {"x", set.x},       {"residual", set.residual},
+                   {"weight", weight}, {"bias", bias}};
+  return work;
+}
+
 }  // namespace rmsnorm::tools

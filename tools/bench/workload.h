@@ -3,9 +3,11 @@
 #define RMSNORM_TOOLS_BENCH_WORKLOAD_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "check/case.h"
+#include "tools/bench/separate.h"
 #include "tools/formats/tensor.h"
 
 namespace rmsnorm::tools {
@@ -49,8 +51,8 @@ class WorkloadMemory {
  public:
   void prepare(const Workload& workload);
   const std::vector<BufferSet>& sets() const { return sets_; }
-  const std::byte* weight() const { return weight_.data(); }
-  const std::byte* bias() const { return bias_.data(); }
+  std::byte* weight() { return weight_.data(); }
+  std::byte* bias() { return bias_.data(); }
 
  private:
   Buffer arena_, weight_, bias_;
@@ -62,6 +64,10 @@ void call_workload(const Workload& workload, const BufferSet& set, const std::by
 
 // The copy of the same bytes, by memcpy or by the streaming stores of the target in use, on as many threads.
 void copy_workload(const Workload& workload, const BufferSet& set, bool streaming);
+
+// What separate calls work on that replace one of these; nothing where they do not exist.
+std::optional<SeparateWork> separate_work(const Workload& workload, const BufferSet& set, std::byte* weight,
+                                          std::byte* bias);
 
 }  // namespace rmsnorm::tools
 

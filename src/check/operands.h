@@ -30,7 +30,8 @@ class Matrix {
   void read_row(std::int64_t r, double* values) const;
   bool fences_intact() const;  // nothing outside the elements was written
   std::uint64_t hash() const;  // of the elements
-  Matrix copy() const;         // same layout, own memory
+  bool same_bytes(const Matrix& other) const;
+  Matrix copy() const;  // same layout, own memory
 
  private:
   rn_type type_ = RN_F32;

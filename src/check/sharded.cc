@@ -333,8 +333,8 @@ class Slice final : public Operation {
   static void fill(Tensors& t, std::string_view name, std::int64_t row, double value) {
     for (Tensor& tensor : t.all) {
       if (tensor.slot.name != name || tensor.slot.role != Role::kInput) continue;
-      store(RN_F64, tensor.matrix.row(0), row, static_cast<Quad>(value));
-      store(RN_F64, tensor.before.row(0), row, static_cast<Quad>(value));
+      store(RN_F64, tensor.matrix.row(0), row, value);
+      store(RN_F64, tensor.before.row(0), row, value);
     }
   }
 

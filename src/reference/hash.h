@@ -13,22 +13,51 @@ inline constexpr std::uint64_t kHashSeed = 0xcbf29ce484222325u;  // FNV-1a
 
 constexpr std::uint64_t hash_word(std::uint64_t hash, std::uint64_t word) { return (hash ^ word) * 0x100000001b3u; }
 
-// The stored bits of element `index`, NaNs as one pattern.
+// Stored bits of a type, NaNs as one pattern.
+class CanonicalBits {
+ public:
+  explicit CanonicalBits(rn_type type) : e4m3_(type == RN_F8E4M3) {
+    const Format f = format_of(type);
+    if (is_integer(type)) return;
+    infinity_ = ((std::uint64_t{1} << (f.bits - f.precision)) - 1) << (f.precision - 1);
+    magnitude_ = (std::uint64_t{1} << (f.bits - 1)) - 1;
+  }
+
+  std::uint64_t operator()(std::uint64_t stored) const {
+    if (e4m3_) return (stored & 0x7f) == 0x7f ? 0x7f : stored;
+    return (stored & magnitude_) > infinity_ ? infinity_ + 1 : stored;
+  }
+
+ private:
+  bool e4m3_;
+  std::uint64_t infinity_ = 0, magnitude_ = 0;
+};
+
+// Of element `index`.
 inline std::uint64_t canonical_bits(rn_type type, const void* data, std::int64_t index) {
-  const Format f = format_of(type);
-  const std::size_t bytes = static_cast<std::size_t>(f.bits / 8);
-  std::uint64_t stored = 0;  // little endian: the low bytes
-  std::memcpy(&stored, static_cast<const char*>(data) + index * static_cast<std::int64_t>(bytes), bytes);
-  if (is_integer(type)) return stored;
-  if (type == RN_F8E4M3) return (stored & 0x7f) == 0x7f ? 0x7f : stored;
-  const std::uint64_t infinity = ((std::uint64_t{1} << (f.bits - f.precision)) - 1) << (f.precision - 1);
-  const std::uint64_t magnitude = stored & ((std::uint64_t{1} << (f.bits - 1)) - 1);
-  return magnitude > infinity ? infinity + 1 : stored;
+  return CanonicalBits(type)(stored_bits(type, data, index));
 }
 
 inline std::uint64_t hash_elements(std::uint64_t hash, rn_type type, const void* data, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) hash = hash_word(hash, canonical_bits(type, data, i));
-  return hash ^ hash >> 32;
+  const CanonicalBits canonical(type);
+  const auto take = [&](auto element) {
+    const char* bytes = static_cast<const char*>(data);
+    for (std::int64_t i = 0; i < count; ++i, bytes += sizeof element) {
+      std::memcpy(&element, bytes, sizeof element);
+      hash = hash_word(hash, canonical(element));
+    }
+    return hash ^ hash >> 32;
+  };
+  switch (format_of(type).bits) {
+    case 8:
+      return take(std::uint8_t{});
+    case 16:
+      return take(std::uint16_t{});
+    case 32:
+      return take(std::uint32_t{});
+    default:
+      return take(std::uint64_t{});
+  }
 }
 
 }  // namespace rmsnorm::reference

@@ -20,13 +20,23 @@ __extension__ typedef unsigned __int128 QuadBits;
 // 2^n, for normal n of the type.
 inline Quad power_of_two(int n) { return std::bit_cast<Quad>(static_cast<QuadBits>(n + 16383) << 112); }
 
-// floor(log2 |v|) for finite v other than 0. (Products of two f64 never come near Quad's subnormals.)
-inline int exponent_of(Quad v) { return static_cast<int>(std::bit_cast<QuadBits>(v) >> 112 & 0x7fff) - 16383; }
+// Most targets compute in Quad by software, where these on the bits cost next to nothing.
+inline constexpr QuadBits kQuadSign = QuadBits{1} << 127;
+inline constexpr QuadBits kQuadInfinity = QuadBits{0x7fff} << 112;
+inline QuadBits magnitude_bits(Quad v) { return std::bit_cast<QuadBits>(v) & ~kQuadSign; }
 
-inline bool is_nan(Quad v) { return v != v; }
-inline bool is_finite(Quad v) { return v - v == 0; }
-inline Quad absolute(Quad v) { return v < 0 ? -v : v; }
-inline bool sign_of(Quad v) { return (std::bit_cast<QuadBits>(v) >> 127) != 0; }
+// floor(log2 |v|) for finite v other than 0, and below any normal number's for 0. (Products of two f64 never come near
+// Quad's subnormals.)
+inline int exponent_of(Quad v) { return static_cast<int>(magnitude_bits(v) >> 112) - 16383; }
+
+inline bool is_nan(Quad v) { return magnitude_bits(v) > kQuadInfinity; }
+inline bool is_finite(Quad v) { return magnitude_bits(v) < kQuadInfinity; }
+inline Quad absolute(Quad v) { return std::bit_cast<Quad>(magnitude_bits(v)); }
+inline bool sign_of(Quad v) { return (std::bit_cast<QuadBits>(v) & kQuadSign) != 0; }
+
+inline bool is_nan(double v) { return v != v; }
+inline bool is_finite(double v) { return v - v == 0; }
+inline bool sign_of(double v) { return std::signbit(v); }
 
 inline double square_root(double v) { return std::sqrt(v); }
 

@@ -20,7 +20,7 @@ inline double ulp_distance(rn_type type, double stored, Quad exact, Quad scale) 
     if (absolute(exact) >= limit) return 0;
     found = stored > 0 ? limit : -limit;
   }
-  return static_cast<double>(absolute(found - exact) / ulp_at(type, scale));
+  return static_cast<double>(in_ulps(type, absolute(found - exact), scale));
 }
 
 inline double ulp_distance(rn_type type, double stored, Quad exact) { return ulp_distance(type, stored, exact, exact); }
@@ -28,7 +28,7 @@ inline double ulp_distance(rn_type type, double stored, Quad exact) { return ulp
 // How far |v| is from the nearest tie between two numbers of type, in ulps: 0 on a tie, 0.5 on a number.
 inline double tie_distance(rn_type type, Quad v) {
   if (!is_finite(v)) return 0.5;
-  const Quad count = absolute(v) / ulp_at(type, v);
+  const Quad count = in_ulps(type, absolute(v), v);
   const Quad rest = count - static_cast<Quad>(static_cast<std::int64_t>(count));
   return static_cast<double>(absolute(rest - static_cast<Quad>(0.5)));
 }

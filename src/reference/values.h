@@ -125,20 +125,37 @@ inline std::int64_t special_column(std::int64_t row, std::int64_t cols, std::uin
 
 }  // namespace detail
 
-// Element (row, col) before it is rounded to `type`.
-inline double draw(Values values, rn_type type, std::uint64_t seed, Stream stream, std::int64_t row, std::int64_t col,
-                   std::int64_t cols) {
-  const std::uint64_t row_random =
-      scatter(scatter(seed * 4 + static_cast<std::uint64_t>(stream)) + static_cast<std::uint64_t>(row));
-  const std::uint64_t random = scatter(row_random + static_cast<std::uint64_t>(col));
+// A row before it is rounded to `type`, element by element.
+class RowOfValues {
+ public:
+  RowOfValues(Values values, rn_type type, std::uint64_t seed, Stream stream, std::int64_t row, std::int64_t cols)
+      : values_(values),
+        type_(type),
+        odd_row_(row % 2 != 0),
+        spike_(static_cast<std::int64_t>(seed % static_cast<std::uint64_t>(cols))),
+        special_(detail::special_column(row, cols, seed)),
+        row_random_(scatter(scatter(seed * 4 + static_cast<std::uint64_t>(stream)) + static_cast<std::uint64_t>(row))),
+        at_(detail::landmarks(type)) {}
+
+  double operator()(std::int64_t col) const;
+
+ private:
+  Values values_;
+  rn_type type_;
+  bool odd_row_;
+  std::int64_t spike_, special_;  // columns
+  std::uint64_t row_random_;
+  detail::Landmarks at_;
+};
+
+inline double RowOfValues::operator()(std::int64_t col) const {
+  const std::uint64_t random = scatter(row_random_ + static_cast<std::uint64_t>(col));
   const double n = detail::normal(random);
   const double sign = n < 0 ? -1 : 1;
-  const bool odd_row = row % 2 != 0;
   const bool even_col = col % 2 == 0;
   // Between 1/2 and 1: keeps the landmarks' neighbourhood without passing them.
   const double shade = 0.5 + static_cast<double>(random >> 40) * 0x1p-25;
-  const detail::Landmarks at = detail::landmarks(type);
-  switch (values) {
+  switch (values_) {
     case Values::kNormal:
       return n;
     case Values::kLognormal:
@@ -146,23 +163,23 @@ inline double draw(Values values, rn_type type, std::uint64_t seed, Stream strea
     case Values::kCauchy:
       return detail::cauchy(random);
     case Values::kConstant:
-      return 0.5 + static_cast<double>(row_random >> 40) * 0x1p-20;
+      return 0.5 + static_cast<double>(row_random_ >> 40) * 0x1p-20;
     case Values::kSpike:
-      return col == static_cast<std::int64_t>(seed % static_cast<std::uint64_t>(cols)) ? 9000 : n / 4;
+      return col == spike_ ? 9000 : n / 4;
     case Values::kAlternating:
-      return (even_col ? 1 : -1) * (1 + static_cast<double>(row_random >> 60) / 16);
+      return (even_col ? 1 : -1) * (1 + static_cast<double>(row_random_ >> 60) / 16);
     case Values::kOffset:
-      return type == RN_BF16 || type == RN_F16 ? 1000 + n * 8 : 10000 + n;
+      return type_ == RN_BF16 || type_ == RN_F16 ? 1000 + n * 8 : 10000 + n;
     case Values::kTiny:
-      return sign * shade * (odd_row ? at.tiny_odd_rows : at.tiny);
+      return sign * shade * (odd_row_ ? at_.tiny_odd_rows : at_.tiny);
     case Values::kHuge:
-      return sign * shade * (odd_row ? at.huge_odd_rows : at.huge);
+      return sign * shade * (odd_row_ ? at_.huge_odd_rows : at_.huge);
     case Values::kMixed:
-      return sign * shade * (random % 5 == 0 ? at.mixed_large : at.mixed_small);
+      return sign * shade * (random % 5 == 0 ? at_.mixed_large : at_.mixed_small);
     case Values::kSubnormal:
-      return sign * at.smallest * static_cast<double>(1 + random % 100);
+      return sign * at_.smallest * static_cast<double>(1 + random % 100);
     case Values::kZeros:
-      return odd_row ? -0.0 : 0.0;
+      return odd_row_ ? -0.0 : 0.0;
     case Values::kWeight:
       return 1 + n / 4;
     case Values::kWhole:
@@ -173,16 +190,23 @@ inline double draw(Values values, rn_type type, std::uint64_t seed, Stream strea
     case Values::kInfinity:
       break;
   }
-  if (!odd_row || col != detail::special_column(row, cols, seed)) return n;
+  if (!odd_row_ || col != special_) return n;
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  return values == Values::kNan ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinite;
+  return values_ == Values::kNan ? std::numeric_limits<double>::quiet_NaN() : sign * kInfinite;
+}
+
+// Element (row, col) before it is rounded to `type`.
+inline double draw(Values values, rn_type type, std::uint64_t seed, Stream stream, std::int64_t row, std::int64_t col,
+                   std::int64_t cols) {
+  return RowOfValues(values, type, seed, stream, row, cols)(col);
 }
 
 // Fills row `row` of an operand with elements of `type`.
 inline void fill_row(void* data, Values values, rn_type type, std::uint64_t seed, Stream stream, std::int64_t row,
                      std::int64_t cols) {
-  for (std::int64_t col = 0; col < cols; ++col)
-    store(type, data, col, draw(values, type, seed, stream, row, col, cols));
+  if (cols <= 0) return;
+  const RowOfValues value(values, type, seed, stream, row, cols);
+  for (std::int64_t col = 0; col < cols; ++col) store(type, data, col, value(col));
 }
 
 }  // namespace rmsnorm::reference

@@ -377,7 +377,7 @@ void run_bench(const BenchArguments& a) {
   }
 }
 
-constexpr char kExamples[] = R"(
+constexpr char kBenchExamples[] = R"(
 GB/s counts every operand read and written once. "copy" is the better of memcpy and a copy with streaming stores of the
 same bytes, measured in turns with the operation; ratio is GB/s over copy GB/s. warm: the same buffers again and again;
 cold: buffers in rotation, together larger than the last-level cache (at least 128 MiB). auto is cold above 32 MiB.
@@ -401,7 +401,7 @@ Examples:
 void add_bench_command(CLI::App& app) {
   auto* command = app.add_subcommand("bench", "Time the operations against copying the same bytes");
   auto a = std::make_shared<BenchArguments>();
-  command->footer(kExamples);
+  command->footer(kBenchExamples);
   command
       ->add_option("OP", a->op, op_names() + ", " + operation_names() + "; default: all but add_layer_norm and center")
       ->type_name("");

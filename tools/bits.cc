@@ -86,13 +86,13 @@ std::vector<Case> cases() {
 }
 
 // Each variant of each operation and type on a few shapes; values and layouts rotate.
-struct OperationCase {
+struct BitsCase {
   const check::Operation* op;
   check::Request request;
 };
-std::vector<OperationCase> operation_cases() {
+std::vector<BitsCase> operation_cases() {
   constexpr Width kFew[] = {{3, 1}, {5, 33}, {9, 128}, {20, 255}, {2, 2049}};
-  std::vector<OperationCase> list;
+  std::vector<BitsCase> list;
   std::size_t turn = 0;
   for (const check::Operation* op : check::operations()) {
     for (const rn_type type : kTypes) {
@@ -115,7 +115,7 @@ std::vector<OperationCase> operation_cases() {
 
 std::uint64_t hash_of_results(const std::string& name, std::int32_t threads) {
   const std::vector<Case> all = cases();
-  const std::vector<OperationCase> others = operation_cases();
+  const std::vector<BitsCase> others = operation_cases();
   Progress progress("check --bits " + name, all.size() + others.size());
   std::uint64_t hash = reference::kHashSeed;
   for (Case c : all) {
@@ -129,7 +129,7 @@ std::uint64_t hash_of_results(const std::string& name, std::int32_t threads) {
     }
     progress.advance(1);
   }
-  for (const OperationCase& c : others) {
+  for (const BitsCase& c : others) {
     const check::Tensors tensors = check::make_tensors(*c.op, c.request);
     const rn_execution execution{threads, nullptr, nullptr};
     // A shape that a variant cannot take (more partial columns than there are) is refused on every machine alike.

@@ -99,7 +99,7 @@ void run_bits(const CheckArguments& a) {
   if (!equal) fail(ExitCode::kOutsideBudget, "the hashes differ; they must be equal");
 }
 
-constexpr char kExamples[] = R"(
+constexpr char kCheckExamples[] = R"(
 Operands: x=ROWSxCOLS:TYPE[@stride=N,offset=N,values=NAME,seed=N] comes first and sets the other types to its own; then
 w=TYPE, b=TYPE, residual=TYPE, residual_out=TYPE, out=TYPE. A failing test prints such a line. A wrong NAME lists all.
 
@@ -113,7 +113,7 @@ Examples:
 void add_check_command(CLI::App& app) {
   auto* command = app.add_subcommand("check", "Compare one case with the reference, or all targets with each other");
   auto a = std::make_shared<CheckArguments>();
-  command->footer(kExamples);
+  command->footer(kCheckExamples);
   command->add_option("OP", a->op, op_names())->type_name("");
   command->add_option("OPERANDS", a->operands, "x=ROWSxCOLS:TYPE[@...] [w=TYPE] [b=TYPE] [out=TYPE] ..")->type_name("");
   command->add_flag("--in-place", a->in_place, "out is x, residual_out is residual");

@@ -78,7 +78,7 @@ void print_text() {
   }
 }
 
-constexpr char kExamples[] = R"(
+constexpr char kInfoExamples[] = R"(
 Examples:
   rmsnorm info
   RMSNORM_TARGET=avx2 rmsnorm info     what another choice would be
@@ -89,7 +89,7 @@ Examples:
 void add_info_command(CLI::App& app) {
   auto* command = app.add_subcommand("info", "Show the CPU, the targets, which one is chosen and why");
   auto json = std::make_shared<bool>(false);
-  command->footer(kExamples);
+  command->footer(kInfoExamples);
   command->add_flag("--json", *json, "print one JSON object");
   command->callback([json] { *json ? print_json() : print_text(); });
 }

@@ -117,7 +117,7 @@ void run_norm(const NormArguments& a) {
   outputs.commit();
 }
 
-constexpr char kExamples[] = R"(
+constexpr char kNormExamples[] = R"(
 Files: FILE.npy, or FILE.safetensors:TENSOR. An output that names an existing .safetensors file adds the tensor to it,
 or puts it in the place of the one with that name. Files appear whole or not at all; no input is written over without
 --in-place. A raw two-byte .npy (NumPy's V2) is read as bf16 by --type bf16.
@@ -136,7 +136,7 @@ Examples:
 void add_norm_command(CLI::App& app) {
   auto* command = app.add_subcommand("norm", "Apply an operation to a tensor in a file");
   auto a = std::make_shared<NormArguments>();
-  command->footer(kExamples);
+  command->footer(kNormExamples);
   command->add_option("OP", a->op, op_names())->type_name("");
   command->add_option("INPUT", a->input, "x: FILE.npy or FILE.safetensors:TENSOR")->type_name("");
   command->add_option("-o,--output", a->output, "where the result goes")->type_name("OUT");

@@ -14,7 +14,7 @@ namespace rmsnorm::tools {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kHeaderAlignment = 64;
+constexpr std::size_t kNpyAlignment = 64;
 
 // The header is a Python dictionary; this reads the few forms that one with these three keys can have.
 class DictionaryParser {
@@ -249,7 +249,7 @@ std::string npy_header(rn_type type, const Shape& shape) {
       shape.size() == 1 ? fmt::format("({},)", shape[0]) : fmt::format("({})", fmt::join(shape, ", "));
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", descr, axes);
   constexpr std::size_t kBefore = 10;  // magic, version, length
-  const std::size_t padded = (kBefore + text.size() + 1 + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment;
+  const std::size_t padded = (kBefore + text.size() + 1 + kNpyAlignment - 1) / kNpyAlignment * kNpyAlignment;
   text.append(padded - kBefore - text.size() - 1, ' ');
   text += '\n';
   std::string header(kMagic);

@@ -11,7 +11,7 @@ namespace rmsnorm::tools {
 
 namespace {
 
-constexpr std::size_t kHeaderAlignment = 8;
+constexpr std::size_t kSafetensorsAlignment = 8;
 
 // One tensor of the file to write, and where its bytes are.
 struct Part {
@@ -49,7 +49,7 @@ std::string header_text(const std::vector<Part>& parts, const SafetensorsHeader&
   } catch (const nlohmann::json::type_error&) {  // a name from the command line
     fail(ExitCode::kUsage, "safetensors: the name of a tensor to write is not valid UTF-8; it must be");
   }
-  text.append((kHeaderAlignment - text.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
+  text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment, ' ');
   return text;
 }
 

@@ -1,6 +1,6 @@
-// Rows of at most one chunk, up to eight at a time: what does not depend on a row's width is done once for the eight. Their lanes are folded
-// side by side, their square roots and divisions fill registers, and parameters that all rows share are converted to
-// f32 once for each call.
+// Rows of at most one chunk, up to eight at a time: what does not depend on a row's width is done once for the eight.
+// Their lanes are folded side by side, their square roots and divisions fill registers, and parameters that all rows
+// share are converted to f32 once for each call.
 #ifndef RMSNORM_CPU_GROUP_INL_H_
 #define RMSNORM_CPU_GROUP_INL_H_
 
@@ -121,7 +121,12 @@ template <class Lanes, class Source>
   }
 }
 
-// Writes `count` rows and sums as many others meanwhile.
+template <class Lanes>
+inline constexpr bool kNothingSummed = false;
+template <>
+inline constexpr bool kNothingSummed<NoLanes> = true;
+
+// Writes `count` rows and, unless Lanes is NoLanes, sums as many others meanwhile.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, class Source>
 [[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next, int count,
                                    const GroupParameters& parameters, const GroupScales& scales, bool streamed,
@@ -147,12 +152,16 @@ template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, 
       if constexpr (kNorm == Norm::kLayer) v = add(v, F32::load<false>(parameters.bias + i));
       return v;
     };
-    sum_short_row<false, Lanes>(
-        ahead, cols, to, k, [&](int64_t i) __attribute__((always_inline)) {
-          const Pair v = source.template load<kSplit>(i);
-          source.template store_residual<kSplit>(i, v, streamed);
-          O::template store<kSplit>(out + i, finish(v, i), streamed);
-        });
+    const auto write = [&](int64_t i) __attribute__((always_inline)) {
+      const Pair v = source.template load<kSplit>(i);
+      source.template store_residual<kSplit>(i, v, streamed);
+      O::template store<kSplit>(out + i, finish(v, i), streamed);
+    };
+    if constexpr (kNothingSummed<Lanes>) {
+      for (int64_t i = 0; i + kPair <= cols; i += kPair) write(i);
+    } else {
+      sum_short_row<false, Lanes>(ahead, cols, to, k, write);
+    }
     const int left = static_cast<int>(cols % kPair);
     if (left != 0) {
       const int64_t i = cols - left;

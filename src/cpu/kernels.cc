@@ -1,4 +1,5 @@
 // The kernels of one target. Compiled once for each, with RMSNORM_TARGET and the target's flags (RmsnormTargets.cmake).
+#include "cpu/add-inl.h"
 #include "cpu/apply-inl.h"
 #include "cpu/group-inl.h"
 #include "cpu/layer_norm-inl.h"
@@ -251,11 +252,93 @@ struct Kernel {
     }
   }
 
+  // Whether rows can go through added_rows.
+  static bool addable(const NormCall& call) {
+    return X::kType == O::kType && kStyle != Style::kWide && call.add && call.residual.type == X::kType &&
+           call.residual_out.type == X::kType && !call.unrounded_sum && call.partial == call.cols &&
+           call.cols <= kMaxKeptColumns;
+  }
+
+  template <bool kStreamed>
+  using AddingLanes = typename Choose<kFastAsRule, FastLanes<AddingSource<X, kStreamed>>,
+                                      WideLanes<kWithSum, AddingSource<X, kStreamed>>>::Type;
+
+  template <bool kStreamed>
+  static Moments add_one(const NormCall& call, SumMode mode, const Row& row, char* to) {
+    using Adding = AddingSource<X, kStreamed>;
+    const Adding source(row, to);
+    if (mode == kUsualMode) return add_row<AddingLanes<kStreamed>>(source, call.cols);
+    return add_row<WideLanes<kWithSum, Adding>>(source, call.cols);
+  }
+
+  template <bool kStreamed>
+  [[gnu::noinline]] static void add_group(const NormCall& call, const Row* rows, int count, char* to, int64_t step,
+                                          GroupLanes& lanes) {
+    for (int k = 0; k < count; ++k) {
+      const AddingSource<X, kStreamed> source(rows[k], to + k * step);
+      sum_short_row<true, AddingLanes<kStreamed>>(source, call.cols, lanes, k, [](int64_t) {});
+    }
+  }
+
+  // `rows` for calls that are addable.
+  [[gnu::noinline]] static void added_rows(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
+    if constexpr (X::kType == O::kType && kStyle != Style::kWide) {
+      using Plain = Kernel<X, O, kSplit, kNorm, kStyle, PlainSource<X>>;
+      const Given known = given<X>(call);
+      const bool streamed = streamable(call), grouped = end - begin >= kFewestGrouped && groupable(call, mode);
+      const int group = rows_per_group(call.cols);
+      const auto step = whole_blocks(call.cols) * static_cast<int64_t>(sizeof(typename X::Storage));
+      alignas(64) char kept[(kMaxKeptColumns + kMaxGroup * kBlock) * sizeof(typename X::Storage)];
+      GroupParameters parameters;
+      if (grouped) prepare(call, parameters);
+      GroupLanes lanes;
+      GroupMoments moments;
+      GroupScales scales;
+      Cursor cursor(call, begin);
+      for (int64_t r = begin; r < end; r += group) {
+        const int count = static_cast<int>(end - r < group ? end - r : group);
+        Row rows[kMaxGroup];
+        cursor.take(rows, count);
+        if (grouped) {
+          streamed ? add_group<true>(call, rows, count, kept, step, lanes)
+                   : add_group<false>(call, rows, count, kept, step, lanes);
+          moments.template fold<kWithSum>(lanes, count);
+          group_scales<kNorm>(call, mode, moments, scales);
+        }
+        for (int k = 0; k < count; ++k) {
+          char* const to = kept + k * step;
+          Moments sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
+          if (!grouped)
+            sums = streamed ? add_one<true>(call, mode, rows[k], to) : add_one<false>(call, mode, rows[k], to);
+          rows[k].x = to;
+          if (grouped && scales.usual) {
+            store_statistics(rows[k], {kWithSum ? scales.mean[k] : 0, scales.inv[k], false});
+            continue;
+          }
+          const PlainSource<X> source(call, rows[k]);
+          const RowScale scale = row_scale<kNorm>(call, mode, sums, [&](SumMode again, double centre) {
+            return Plain::moments(call, source, again, centre);
+          });
+          store_statistics(rows[k], scale);
+          Plain::apply(call, known, rows[k], source, scale, 0, call.cols);
+        }
+        if (grouped && scales.usual) {
+          apply_group<X, O, kSplit, kNorm, kStyle, NoLanes, PlainSource<X>>(call, rows, rows, count, parameters, scales,
+                                                                            streamed, lanes);
+        }
+      }
+      if (call.stream) fence();
+    }
+  }
+
   // Rows go in groups: sums of all rows of a group, then their scales, whose square roots and divisions overlap, then
   // the second pass over each, which sums the corresponding row of the next group meanwhile.
   static void rows(const NormCall& call, int64_t begin, int64_t end) {
     const Given known = given<X>(call);
     const SumMode mode = first_mode(call);
+    if constexpr (Source::kAdds) {
+      if (addable(call)) return added_rows(call, mode, begin, end);
+    }
     if (end - begin >= kFewestGrouped && groupable(call, mode)) return grouped_rows(call, mode, begin, end);
     const int group = rows_per_group(call.cols);
     Cursor cursor(call, begin);

@@ -91,6 +91,7 @@ template <int columns, int element_bytes>
 // The row as it stands in x.
 template <class X>
 struct PlainSource {
+  static constexpr bool kAdds = false;
   static constexpr bool kFastSum = X::kNarrow;
   static constexpr bool kSplitSum = X::kType == RN_BF16;
   const typename X::Storage* x;
@@ -131,6 +132,7 @@ struct PlainSource {
 // in each pass, so that residual_out can be residual.
 template <class X>
 struct SumSource {
+  static constexpr bool kAdds = true;
   static constexpr bool kFastSum = X::kNarrow;
   static constexpr bool kSplitSum = X::kType == RN_BF16;
   const typename X::Storage* x;

@@ -79,6 +79,9 @@ inline constexpr int rows_per_group(int64_t cols) {
 inline constexpr int64_t kMaxGroupColumns = kChunk;
 inline constexpr int64_t kFewestGrouped = 4;
 
+// The widest rows whose sum with the residual is kept in the cache between the two passes.
+inline constexpr int64_t kMaxKeptColumns = 8192;
+
 // How far ahead of its reading a pass asks for memory.
 inline constexpr int kFetchAhead = 2048;
 

@@ -73,12 +73,18 @@ template <class Lanes, class Source>
   for (int64_t chunk = 0; chunk < cols; chunk += kChunk) {
     const int64_t stop = cols - chunk < kChunk ? cols : chunk + kChunk;
     Lanes lanes;
-    int64_t i = chunk;
-    for (; i + kBlock <= stop; i += kBlock) {
-      source.template fetch<kBlock>(i);
-      lanes.take(source, i);
+    Moments sums;
+    if constexpr (Lanes::kByPasses) {
+      lanes.take_columns(source, chunk, stop);
+      sums = lanes.fold();
+    } else {
+      int64_t i = chunk;
+      for (; i + kBlock <= stop; i += kBlock) {
+        source.template fetch<kBlock>(i);
+        lanes.take(source, i);
+      }
+      sums = i < stop ? lanes.fold_with_part(source, i, stop - i) : lanes.fold();
     }
-    const Moments sums = i < stop ? lanes.fold_with_part(source, i, stop - i) : lanes.fold();
     total.sum += sums.sum;
     total.square += sums.square;
   }

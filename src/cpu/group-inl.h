@@ -94,6 +94,10 @@ template <bool kSumOnly, class Lanes, class Source, class Writer>
 [[gnu::always_inline]] inline void sum_short_row(const Source& ahead, int64_t cols, GroupLanes& to, int k,
                                                  const Writer& write) {
   Lanes lanes;
+  if constexpr (kSumOnly && Lanes::kByPasses) {
+    lanes.take_columns(ahead, 0, cols);
+    return lanes.fold_registers(to.sums[k], to.squares[k]);
+  }
   int64_t i = 0;
   for (; i + kBlock <= cols; i += kBlock) {
     ahead.template fetch<kBlock>(i);

@@ -54,8 +54,8 @@ struct Choose<false, A, B> {
   using Type = B;
 };
 
-// Whether a target has registers for the lanes of a sum beside those of a second pass.
-constexpr bool kSumsBeside = kWideLanes / (kLanes / 2) <= kRegisterCount / 2;
+// Whether a target has registers for the lanes of a sum of squares: then rows go in groups.
+constexpr bool kGroups = kWideLanes / (kLanes / 2) <= kRegisterCount / 2;
 
 void store_statistics(const Row& row, const RowScale& scale) {
   if (row.mean != nullptr) *reinterpret_cast<float*>(row.mean) = static_cast<float>(scale.mean);
@@ -153,11 +153,13 @@ struct Kernel {
   // The lanes that the first pass uses as a rule.
   static constexpr bool kFastAsRule = Source::kFastSum && O::kNarrow && kNorm == Norm::kRms;
   using UsualLanes = typename Choose<kFastAsRule, FastLanes<Source>, WideLanes<kWithSum, Source>>::Type;
+  // Whether there are registers for them beside those of a second pass.
+  static constexpr bool kSumsBeside = kGroups && !UsualLanes::kByPasses;
   static constexpr SumMode kUsualMode = kFastAsRule ? SumMode::kFast : SumMode::kWide;
 
   // Whether rows can go through group-inl.h.
   static bool groupable(const NormCall& call, SumMode mode) {
-    if (!kSumsBeside || kStyle == Style::kWide || X::kType != O::kType) return false;
+    if (!kGroups || kStyle == Style::kWide || X::kType != O::kType) return false;
     bool shared = kNorm == Norm::kLayer || call.bias.base == nullptr;
     for (int axis = 0; axis < call.leading; ++axis) {
       shared &= (call.weight.base == nullptr || call.weight.strides[axis] == 0) &&
@@ -197,7 +199,8 @@ struct Kernel {
 
   // `rows` for calls that are groupable.
   [[gnu::noinline]] static void grouped_rows(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
-    if constexpr (kSumsBeside && kStyle != Style::kWide && X::kType == O::kType) {
+    if constexpr (kGroups && kStyle != Style::kWide && X::kType == O::kType) {
+      using BesideLanes = typename Choose<kSumsBeside, UsualLanes, NoLanes>::Type;
       const Given known = given<X>(call);
       const bool streamed = streamable(call);
       const int group = rows_per_group(call.cols);
@@ -229,8 +232,9 @@ struct Kernel {
           }
           // Where no row follows, the same one is summed again, for nothing.
           for (int k = following > 0 ? following : 0; k < count; ++k) next[k] = now[k];
-          apply_group<X, O, kSplit, kNorm, kStyle, UsualLanes, Source>(call, now, next, count, parameters, scales,
-                                                                       streamed, lanes);
+          apply_group<X, O, kSplit, kNorm, kStyle, BesideLanes, Source>(call, now, next, count, parameters, scales,
+                                                                        streamed, lanes);
+          if (!kSumsBeside && following > 0) sum_group<UsualLanes, Source>(call, next, following, lanes);
         } else {
           for (int k = 0; k < count; ++k) {
             const Source source(call, now[k]);

@@ -16,6 +16,8 @@ inline constexpr int kBlock = kFastLanes;
 template <class Source>
 class FastLanes {
  public:
+  static constexpr bool kByPasses = false;
+
   FastLanes() {
 #pragma GCC unroll 16
     for (int r = 0; r < kRegisters; ++r) lanes_[r] = splat(kLaneFloor);
@@ -92,6 +94,10 @@ class FastLanes {
 template <bool kWithSum, class Source>
 class WideLanes {
  public:
+  // Where the lanes do not fit the registers beside what a loop works with, the columns of one pair in each kWideLanes
+  // are summed at a time: see take_columns.
+  static constexpr bool kByPasses = (kWithSum ? 2 : 1) * kWideLanes / (kLanes / 2) > kRegisterCount / 2;
+
   WideLanes() {
 #pragma GCC unroll 16
     for (int r = 0; r < kRegisters; ++r) sums_[r] = squares_[r] = splat(0.0);
@@ -100,6 +106,35 @@ class WideLanes {
   [[gnu::always_inline]] void take(const Source& source, int64_t i) {
 #pragma GCC unroll 16
     for (int pair = 0; pair < kBlock / kPair; ++pair) take_quad(source.load_wide(i + pair * kPair), pair % kPairs);
+  }
+
+  // Columns begin .. end-1, at most kChunk: the row stays in the L1 cache from pass to pass.
+  void take_columns(const Source& source, int64_t begin, int64_t end) {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      D sums[4], squares[4];
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) sums[k] = squares[k] = splat(0.0);
+      const auto take = [&](const Quad& v) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+          if constexpr (kWithSum) sums[k] = add(sums[k], v.d[k]);
+          squares[k] = add_exact_product(v.d[k], v.d[k], squares[k]);
+        }
+      };
+      int64_t i = begin + pair * kPair;
+      for (; i + kPair <= end; i += kWideLanes) {
+        if constexpr (requires { source.template fetch<kWideLanes>(i); }) {
+          if (pair == 0) source.template fetch<kWideLanes>(i);
+        }
+        take(source.load_wide(i));
+      }
+      if (i < end) take(widen(source.template load_part<false>(i, static_cast<int>(end - i))));
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        if constexpr (kWithSum) sums_[4 * pair + k] = sums[k];
+        squares_[4 * pair + k] = squares[k];
+      }
+    }
   }
 
   Moments fold_with_part(const Source& source, int64_t i, int64_t n) const {
@@ -149,6 +184,10 @@ class WideLanes {
 template <class Lanes, class Source>
 inline Moments chunk_moments(const Source& source, int64_t begin, int64_t end) {
   Lanes lanes;
+  if constexpr (Lanes::kByPasses) {
+    lanes.take_columns(source, begin, end);
+    return lanes.fold();
+  }
   int64_t i = begin;
   for (; i + kBlock <= end; i += kBlock) lanes.take(source, i);
   if (i < end) return lanes.fold_with_part(source, i, end - i);

@@ -32,6 +32,10 @@ plant(moments-inl.h "squares_[4 * pair + k] = add_exact_product(v.d[k], v.d[k], 
   "D square = mul(v.d[k], v.d[k]);
       if (mutant(Mutant::kSquaresInF32)) for (double& s : square.v) s = static_cast<double>(static_cast<float>(s));
       squares_[4 * pair + k] = add(squares_[4 * pair + k], square)")
+plant(moments-inl.h "squares[k] = add_exact_product(v.d[k], v.d[k], squares[k])"
+  "D square = mul(v.d[k], v.d[k]);
+          if (mutant(Mutant::kSquaresInF32)) for (double& s : square.v) s = static_cast<double>(static_cast<float>(s));
+          squares[k] = add(squares[k], square)")
 plant(row-inl.h "static_cast<uint64_t>(operands[k]->strides[axis])"
   "(mutant(Mutant::kRowOffset32) ? static_cast<uint32_t>(operands[k]->strides[axis])
                                                              : static_cast<uint64_t>(operands[k]->strides[axis]))")
@@ -39,3 +43,6 @@ plant(rms_norm-inl.h "__builtin_expect(!usable, 0)" "!usable && !mutant(Mutant::
 plant(rms_norm-inl.h "square / static_cast<double>(call.partial)"
                      "square / static_cast<double>(mutant(Mutant::kPartialDividedByAll) ? call.cols : call.partial)")
 plant(row-inl.h "X::kNarrow && round ?" "X::kNarrow && round && !mutant(Mutant::kUnroundedSum) ?")
+plant(add-inl.h "      return X::template load<Split>(kept + i);"
+  "      if (mutant(Mutant::kUnroundedSum)) return sum;
+      return X::template load<Split>(kept + i);")

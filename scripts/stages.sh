@@ -168,15 +168,26 @@ stage_tsan() {
   run_ctest tsan -L threads
 }
 
-# The Python package as `pip install .` makes it, in a virtual environment of its own.
+# The Python package as `pip install .` makes it, in a virtual environment of its own; without PyTorch, then with it.
 stage_python() {
-  local venv=build/venv report=$PWD/build/python-tests.xml status=0
-  [ -x $venv/bin/python ] || python3 -m venv $venv
-  $venv/bin/pip install --quiet ruff '.[test]'
-  check "ruff finds no fault" $venv/bin/ruff check --quiet python
-  check "ruff changes no file" $venv/bin/ruff format --quiet --check python
+  [ -x build/venv/bin/python ] || python3 -m venv build/venv
+  build/venv/bin/pip install --quiet ruff '.[test]'
+  check "ruff finds no fault" build/venv/bin/ruff check --quiet python
+  check "ruff changes no file" build/venv/bin/ruff format --quiet --check python
+  run_pytest python --ignore=python/tests/torch
+}
+
+stage_torch() {
+  build/venv/bin/pip install --quiet torch
+  export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
+  run_pytest torch python/tests/torch
+}
+
+run_pytest() { # run_pytest NAME PYTEST ARGUMENTS: runs the tests and records what pytest's own report counts
+  local report=$PWD/build/$1-tests.xml status=0
+  shift
   rm -f "$report"
-  $venv/bin/python -m pytest --quiet --junitxml="$report" || status=$?
+  build/venv/bin/python -m pytest --quiet --junitxml="$report" "$@" || status=$?
   record_pytest "$report"
   return $status
 }

@@ -34,10 +34,30 @@ def measure_numpy() -> dict[str, float]:
     }
 
 
+def measure_torch() -> dict[str, float]:
+    """The norms of [1, 64] float32 on PyTorch tensors, theirs and ours in turn."""
+    import rmsnorm.torch as rt
+    import torch
+
+    x, weight, bias = torch.linspace(-1, 1, 64).reshape(1, 64), torch.ones(64), torch.zeros(64)
+    functional = torch.nn.functional
+    calls = {
+        "torch.nn.functional.layer_norm": lambda: functional.layer_norm(x, (64,), weight, bias),
+        "rmsnorm.torch.layer_norm": lambda: rt.layer_norm(x, weight, bias),
+        "torch.nn.functional.rms_norm": lambda: functional.rms_norm(x, (64,), weight),
+        "rmsnorm.torch.rms_norm": lambda: rt.rms_norm(x, weight),
+    }
+    times = dict.fromkeys(calls, float("inf"))
+    for _ in range(10):
+        for name, call in calls.items():
+            times[name] = min(times[name], smallest(call, 5, 500))
+    return times
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args()
-    for name, microseconds in measure_numpy().items():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", action="store_true", help="measure the PyTorch operators")
+    for name, microseconds in (measure_torch() if parser.parse_args().torch else measure_numpy()).items():
         print(f"{name:<32} {microseconds:7.2f} us")
 
 

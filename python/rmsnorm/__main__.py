@@ -28,8 +28,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rmsnorm", description="Normalisation kernels for the CPU.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="the version, the targets of this build, and the one in use")
-    parser.parse_args(arguments)
-    print(info())
+    commands.add_parser("torch", help="compile the PyTorch operators now instead of when they are first imported")
+    if parser.parse_args(arguments).command == "info":
+        print(info())
+    else:
+        from rmsnorm.torch import _operators
+
+        print(_operators.compiled())
     return 0
 
 

@@ -1,0 +1,88 @@
+// The operators as PyTorch's dispatcher knows them, torch.ops.rmsnorm: for each one the kernel, its fake, its gradient.
+// Defaults stand in rmsnorm/torch/functions.py and nowhere else: schemas have none.
+#include <torch/library.h>
+
+#include "add_norms.h"
+#include "channels.h"
+#include "gated_rms_norm.h"
+#include "norms.h"
+#include "qk_norm_rope.h"
+#include "quantize.h"
+
+TORCH_LIBRARY(rmsnorm, library) {
+  library.def(
+      "rms_norm(Tensor x, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, str epsilon_placement, "
+      "str rounding, int partial, ScalarType? dtype) -> Tensor");
+  library.def(
+      "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, ScalarType? dtype) -> "
+      "Tensor");
+  library.def("center(Tensor x) -> Tensor");
+  library.def(
+      "add_rms_norm(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, "
+      "str epsilon_placement, str rounding, int partial, str norm_input, ScalarType? dtype) -> (Tensor, Tensor)");
+  library.def(
+      "add_layer_norm(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, "
+      "str norm_input, ScalarType? dtype) -> (Tensor, Tensor)");
+  library.def(
+      "gated_rms_norm(Tensor x, Tensor gate, Tensor? weight, float epsilon, str gate_order, str rounding, int groups, "
+      "ScalarType? dtype) -> Tensor");
+  library.def(
+      "qk_norm_rope(Tensor q, Tensor k, Tensor? q_weight, Tensor? k_weight, Tensor? cos_sin, Tensor? positions, "
+      "float epsilon, float weight_offset, str epsilon_placement, str rounding, str rope_layout) -> (Tensor, Tensor)");
+  library.def(
+      "channels(Tensor x, int groups, Tensor? weight, Tensor? bias, float epsilon, float weight_offset) -> Tensor");
+  library.def(
+      "rms_norm_quantize(Tensor x, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, "
+      "str epsilon_placement, str rounding, int partial, str scaling, float static_scale, bool power_of_two, "
+      "ScalarType dtype) -> (Tensor, Tensor)");
+
+  library.def(
+      "rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? through, float epsilon, float weight_offset, "
+      "str epsilon_placement, int partial, ScalarType dbias_type, bool[3] wants) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "layer_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? through, float epsilon, float weight_offset, "
+      "ScalarType dbias_type, bool[3] wants) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "gated_rms_norm_backward(Tensor dy, Tensor x, Tensor gate, Tensor? weight, float epsilon, str gate_order, "
+      "int groups, bool wants_dweight) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "channels_backward(Tensor dy, Tensor x, int groups, Tensor? weight, float epsilon, float weight_offset, "
+      "ScalarType dbias_type, bool[3] wants) -> (Tensor, Tensor, Tensor)");
+}
+
+// Kernels, and the fakes that know shapes and types only.
+#define RMSNORM_KERNELS(suffix)                                                             \
+  library.impl("rms_norm", rmsnorm_torch::rms_norm_##suffix);                               \
+  library.impl("layer_norm", rmsnorm_torch::layer_norm_##suffix);                           \
+  library.impl("center", rmsnorm_torch::center_##suffix);                                   \
+  library.impl("add_rms_norm", rmsnorm_torch::add_rms_norm_##suffix);                       \
+  library.impl("add_layer_norm", rmsnorm_torch::add_layer_norm_##suffix);                   \
+  library.impl("gated_rms_norm", rmsnorm_torch::gated_rms_norm_##suffix);                   \
+  library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_##suffix);                       \
+  library.impl("channels", rmsnorm_torch::channels_##suffix);                               \
+  library.impl("rms_norm_quantize", rmsnorm_torch::rms_norm_quantize_##suffix);             \
+  library.impl("rms_norm_backward", rmsnorm_torch::rms_norm_backward_##suffix);             \
+  library.impl("layer_norm_backward", rmsnorm_torch::layer_norm_backward_##suffix);         \
+  library.impl("gated_rms_norm_backward", rmsnorm_torch::gated_rms_norm_backward_##suffix); \
+  library.impl("channels_backward", rmsnorm_torch::channels_backward_##suffix)
+
+TORCH_LIBRARY_IMPL(rmsnorm, CPU, library) { RMSNORM_KERNELS(cpu); }
+TORCH_LIBRARY_IMPL(rmsnorm, Meta, library) { RMSNORM_KERNELS(meta); }
+
+TORCH_LIBRARY_IMPL(rmsnorm, Autograd, library) {
+  library.impl("rms_norm", rmsnorm_torch::rms_norm_autograd);
+  library.impl("layer_norm", rmsnorm_torch::layer_norm_autograd);
+  library.impl("center", rmsnorm_torch::center_autograd);
+  library.impl("add_rms_norm", rmsnorm_torch::add_rms_norm_autograd);
+  library.impl("add_layer_norm", rmsnorm_torch::add_layer_norm_autograd);
+  library.impl("gated_rms_norm", rmsnorm_torch::gated_rms_norm_autograd);
+  library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_autograd);
+  library.impl("channels", rmsnorm_torch::channels_autograd);
+}
+
+// The other operators take types as they come.
+TORCH_LIBRARY_IMPL(rmsnorm, AutocastCPU, library) {
+  library.impl("add_rms_norm", rmsnorm_torch::add_rms_norm_autocast);
+  library.impl("add_layer_norm", rmsnorm_torch::add_layer_norm_autocast);
+  library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_autocast);
+}

@@ -174,13 +174,13 @@ stage_python() {
   build/venv/bin/pip install --quiet ruff '.[test]'
   check "ruff finds no fault" build/venv/bin/ruff check --quiet python
   check "ruff changes no file" build/venv/bin/ruff format --quiet --check python
-  run_pytest python --ignore=python/tests/torch
+  run_pytest python --ignore=python/tests/with_torch
 }
 
 stage_torch() {
   build/venv/bin/pip install --quiet torch
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
-  run_pytest torch python/tests/torch
+  run_pytest torch python/tests/with_torch
 }
 
 run_pytest() { # run_pytest NAME PYTEST ARGUMENTS: runs the tests and records what pytest's own report counts

@@ -36,8 +36,9 @@ def measure_numpy() -> dict[str, float]:
 
 def measure_torch() -> dict[str, float]:
     """The norms of [1, 64] float32 on PyTorch tensors, theirs and ours in turn."""
-    import rmsnorm.torch as rt
     import torch
+
+    import rmsnorm.torch as rt
 
     x, weight, bias = torch.linspace(-1, 1, 64).reshape(1, 64), torch.ones(64), torch.zeros(64)
     functional = torch.nn.functional

@@ -14,8 +14,9 @@ import shutil
 import subprocess
 import tempfile
 
-import rmsnorm
 import torch
+
+import rmsnorm
 
 _PACKAGE = pathlib.Path(rmsnorm.__file__).parent
 _SOURCES = pathlib.Path(__file__).parent / "csrc"

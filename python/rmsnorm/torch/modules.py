@@ -21,6 +21,10 @@ def _rows(x: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     return x if len(shape) == 1 else x.reshape(*x.shape[: -len(shape)], math.prod(shape))
 
 
+def _shaped(out: Tensor, x: Tensor) -> Tensor:
+    return out if out.shape == x.shape else out.reshape(x.shape)
+
+
 def _vector(parameter: Tensor | None) -> Tensor | None:
     return parameter if parameter is None or parameter.dim() == 1 else parameter.reshape(-1)
 
@@ -63,7 +67,7 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = _rows(x, self.normalized_shape, "RMSNorm")
-        return functions.rms_norm(rows, _vector(self.weight), **self._options()).reshape(x.shape)
+        return _shaped(functions.rms_norm(rows, _vector(self.weight), **self._options()), x)
 
     def extra_repr(self) -> str:
         text = super().extra_repr()
@@ -79,7 +83,7 @@ class AddRMSNorm(RMSNorm):
     def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         rows = [_rows(tensor, self.normalized_shape, "AddRMSNorm") for tensor in (x, residual)]
         out, residual_out = functions.add_rms_norm(*rows, _vector(self.weight), **self._options())
-        return out.reshape(x.shape), residual_out.reshape(x.shape)
+        return _shaped(out, x), _shaped(residual_out, x)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -99,7 +103,7 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         rows = _rows(x, self.normalized_shape, "LayerNorm")
         out = functions.layer_norm(rows, _vector(self.weight), _vector(self.bias), epsilon=self.eps)
-        return out.reshape(x.shape)
+        return _shaped(out, x)
 
 
 class AddLayerNorm(LayerNorm):
@@ -108,7 +112,7 @@ class AddLayerNorm(LayerNorm):
     def forward(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         rows = [_rows(tensor, self.normalized_shape, "AddLayerNorm") for tensor in (x, residual)]
         out, residual_out = functions.add_layer_norm(*rows, _vector(self.weight), _vector(self.bias), epsilon=self.eps)
-        return out.reshape(x.shape), residual_out.reshape(x.shape)
+        return _shaped(out, x), _shaped(residual_out, x)
 
 
 class GatedRMSNorm(nn.Module):

@@ -1,7 +1,8 @@
 """One call of each operator, for tests that go over all of them."""
 
-import rmsnorm.torch as rt
 import torch
+
+import rmsnorm.torch as rt
 
 
 def tensor(*shape, dtype=torch.float64, grad=True, offset=0.0):

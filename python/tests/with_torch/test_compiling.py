@@ -1,6 +1,7 @@
 """How the operators come to be: what is cached, and what is said where they cannot be compiled."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -35,6 +36,23 @@ def test_failing_compiler(tmp_path):
 def test_no_compiler_is_needed_once_compiled():
     child = run("import torch, rmsnorm.torch as rt; print(rt.rms_norm(torch.ones(2, 4)).shape)", CXX="/no/such")
     assert child.stdout == "torch.Size([2, 4])\n"
+
+
+def test_one_openmp_runtime():
+    """The threads are PyTorch's: a second runtime would have a pool of its own."""
+    code = """
+import torch, rmsnorm.torch
+torch.set_num_threads(2)
+rmsnorm.torch.rms_norm(torch.ones(4096, 1024))
+print(len({line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line or "libomp" in line}))
+"""
+    assert run(code).stdout == "1\n"
+
+
+def test_example_prints_what_stands_beside_it():
+    examples = pathlib.Path(__file__).parents[3] / "examples"
+    child = run((examples / "from_pytorch.py").read_text())
+    assert child.stdout == (examples / "from_pytorch.txt").read_text()
 
 
 def test_the_package_does_not_import_torch():

@@ -1,11 +1,11 @@
 """Gradients against differences, fused against formula, and which of them exist."""
 
 import pytest
+import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import cases
 import rmsnorm.torch as rt
-import torch
 
 
 @pytest.mark.parametrize("name", cases.NAMES)

@@ -6,9 +6,9 @@ import pickle
 import threading
 
 import pytest
+import torch
 
 import rmsnorm.torch as rt
-import torch
 
 PAIRS = [
     (rt.RMSNorm, torch.nn.RMSNorm, {"eps": 1e-6}),

@@ -4,10 +4,10 @@ import os
 import sys
 
 import pytest
+import torch
 
 import cases
 import rmsnorm.torch as rt
-import torch
 
 
 def arguments():

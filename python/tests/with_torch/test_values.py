@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 import rmsnorm
 import rmsnorm.torch as rt
-import torch
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 

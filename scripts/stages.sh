@@ -170,24 +170,62 @@ stage_tsan() {
 
 # The Python package as `pip install .` makes it, in a virtual environment of its own; without PyTorch, then with it.
 stage_python() {
-  [ -x build/venv/bin/python ] || python3 -m venv build/venv
-  build/venv/bin/pip install --quiet ruff '.[test]'
+  python_environment build/venv python3 ruff '.[test]'
   check "ruff finds no fault" build/venv/bin/ruff check --quiet python
   check "ruff changes no file" build/venv/bin/ruff format --quiet --check python
-  run_pytest python --ignore=python/tests/with_torch
+  run_pytest build/venv python --ignore=python/tests/with_torch
+  stable_abi
 }
 
 stage_torch() {
-  build/venv/bin/pip install --quiet torch
+  python_environment build/venv python3 torch
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
-  run_pytest torch python/tests/with_torch
+  run_pytest build/venv torch python/tests/with_torch
 }
 
-run_pytest() { # run_pytest NAME PYTEST ARGUMENTS: runs the tests and records what pytest's own report counts
-  local report=$PWD/build/$1-tests.xml status=0
-  shift
+# One wheel serves every Python from 3.12 on: it is made with the first that is found and tried with all of them. It has
+# one target; the others are tried above.
+stable_abi() {
+  local pythons python number=0 wheel
+  mapfile -t pythons < <(newer_pythons)
+  if [ ${#pythons[@]} = 0 ]; then
+    skip "no Python 3.12 or newer is here, so the wheel of the stable ABI is not tried"
+    return 0
+  fi
+  rm -rf build/abi3
+  python_environment build/venv-abi3-1 "${pythons[0]}"
+  build/venv-abi3-1/bin/pip wheel --quiet --no-deps --wheel-dir build/abi3 \
+    -C cmake.define.RMSNORM_ONLY_TARGETS=scalar -C build-dir=build/python/abi3 .
+  wheel=$(ls build/abi3/*.whl)
+  check "$wheel is for the stable ABI" [ "${wheel/cp312-abi3/}" != "$wheel" ]
+  for python in "${pythons[@]}"; do
+    number=$((number + 1))
+    python_environment "build/venv-abi3-$number" "$python" --force-reinstall "$wheel[test]"
+    run_pytest "build/venv-abi3-$number" "abi3-$number" python/tests/test_arrays.py python/tests/test_fused.py
+  done
+}
+
+newer_pythons() { # the interpreters from 3.12 on that are on the path, or else in pyenv's folder
+  local name version
+  for version in 3.12 3.13 3.14; do
+    for name in "python$version" "$HOME/.pyenv/versions/$version".*/bin/python3; do
+      "$name" -c 'import venv' 2>/dev/null || continue
+      echo "$name"
+      break
+    done
+  done
+}
+
+python_environment() { # python_environment FOLDER PYTHON PACKAGES..: makes it where it is not there
+  [ -x "$1/bin/python" ] || "$2" -m venv "$1"
+  [ $# = 2 ] || "$1/bin/pip" install --quiet "${@:3}"
+}
+
+run_pytest() { # run_pytest ENVIRONMENT NAME PYTEST ARGUMENTS: runs tests and records what pytest's own report counts
+  local python=$1/bin/python report=$PWD/build/$2-tests.xml status=0
+  shift 2
   rm -f "$report"
-  build/venv/bin/python -m pytest --quiet --junitxml="$report" "$@" || status=$?
+  "$python" -m pytest --quiet --junitxml="$report" "$@" || status=$?
   record_pytest "$report"
   return $status
 }

@@ -57,7 +57,7 @@ def test_in_place_has_the_same_bits():
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3])
-def test_base_addresses_need_be_aligned_for_one_element_only(offset):
+def test_bl24_base_addresses_need_be_aligned_for_one_element_only(offset):
     x = values((4, 100), F32)
     shifted = np.empty(4 * 100 + offset, F32)[offset:].reshape(4, 100)
     shifted[...] = x
@@ -108,7 +108,7 @@ def test_read_only():
     assert np.array_equal(rmsnorm.rms_norm(Tensor(x)), expected)
 
 
-def test_inputs_are_never_changed():
+def test_bl38_inputs_are_never_changed():
     operands = [values((4, 64), F32, i) for i in range(3)] + [values(64, F32, 3)]
     before = [o.copy() for o in operands]
     x, residual, dy, weight = operands

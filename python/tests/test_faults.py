@@ -8,7 +8,7 @@ import rmsnorm
 from reference import BF16, F16, F32, F64, ulps, values
 
 
-def test_default_epsilon_depends_on_the_type():
+def test_bl01_default_epsilon_depends_on_the_type():
     x = values((8, 32), BF16, 0, 0.058)
     narrow, wide = rmsnorm.rms_norm(x), rmsnorm.rms_norm(x.astype(F32))
     assert np.array_equal(narrow, wide.astype(BF16))
@@ -16,36 +16,55 @@ def test_default_epsilon_depends_on_the_type():
 
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-8, 1e-6, 1e-5])
-def test_small_epsilon_becomes_zero_in_half_precision(dtype, epsilon):
+def test_bl02_small_epsilon_becomes_zero_in_half_precision(dtype, epsilon):
     assert not rmsnorm.rms_norm(np.zeros((2, 10), dtype), epsilon=epsilon).any()
     x = np.full((1, 64), np.sqrt(2e-4), dtype)
     assert ulps(rmsnorm.rms_norm(x, epsilon=epsilon), ref.rms_norm(x, epsilon=epsilon)) <= 0.51
 
 
-def test_epsilon_is_added_outside_the_root():
+def test_bl03_epsilon_is_added_outside_the_root():
     x = np.full((1, 8), 1e-3, F32)
     assert np.allclose(rmsnorm.rms_norm(x, epsilon=1e-6), 0.70711, atol=1e-5)
     assert np.allclose(rmsnorm.rms_norm(x, epsilon=1e-6, epsilon_placement="outside"), 0.99900, atol=1e-5)
 
 
-def test_squares_are_formed_in_half_precision():
+def test_bl12_squares_are_formed_in_half_precision():
     x = np.array([[256, 256]], F16)
     out, inv = rmsnorm.rms_norm(x, epsilon=0.0, inv_rms=True)
     assert np.array_equal(out, [[1, 1]]) and inv.dtype == F32
     out, mean, _ = rmsnorm.layer_norm(np.array([[256, -256]], F16), epsilon=0.0, mean=True, inv_std=True)
     assert np.array_equal(out, [[1, -1]]) and mean.dtype == F32
-    rows = np.array([[60000] * 896, [-60000] * 896], F16)
+
+
+def test_bl13_sum_of_squares_overflows_half_precision():
+    rows = np.array([[60000] * 896, [-60000] * 896, [8000] * 896], F16)
     assert np.array_equal(rmsnorm.rms_norm(rows), np.sign(rows))
 
 
-def test_variance_is_the_difference_of_two_large_numbers():
+def test_bl07_order_of_rounding_is_chosen_for_the_caller():
+    x, weight = values((1, 4096), BF16), np.full(4096, 1.0390625, BF16)
+    once, twice = (rmsnorm.rms_norm(x, weight, epsilon=1e-5, rounding=r) for r in ("once", "before_weight"))
+    inner = ref.round_to(ref.rms_norm(x, epsilon=1e-5), BF16)
+    assert ulps(once, ref.rms_norm(x, weight, epsilon=1e-5)) <= 0.51
+    assert np.mean(ref.real(twice) != ref.round_to(inner * ref.real(weight), BF16)) < 1e-3
+    assert 0.2 < np.mean(once != twice) < 0.5
+
+
+def test_bl11_norm_reads_another_sum_than_the_one_stored():
+    x, residual = values((4, 256), BF16), np.full((4, 256), 200, BF16)
+    out, total = rmsnorm.add_rms_norm(x, residual)
+    assert np.array_equal(ref.real(total), ref.round_to(ref.real(x) + 200, BF16))
+    assert np.array_equal(out, rmsnorm.rms_norm(total))
+
+
+def test_bl15_variance_is_the_difference_of_two_large_numbers():
     out = rmsnorm.layer_norm(np.array([[40000, 40001, 40002, 40003]], F32), epsilon=0.0)
     assert np.allclose(out, [[-1.34164, -0.44721, 0.44721, 1.34164]], atol=1e-5)
     assert not rmsnorm.layer_norm(np.full((1, 256), 1234, F32)).any()
 
 
 @pytest.mark.parametrize("position", [0, 31, 63, 66])
-def test_nan_is_lost_or_spreads(position):
+def test_bl19_nan_is_lost_or_spreads(position):
     x = values((3, 67), F32)
     clean = rmsnorm.rms_norm(x)
     x[1, position] = np.nan
@@ -57,7 +76,7 @@ def test_nan_is_lost_or_spreads(position):
 
 
 @pytest.mark.parametrize("shape", [(0, 10), (1, 0, 10), (0, 0), (3, 0)])
-def test_empty_input_ends_the_process(shape):
+def test_bl20_empty_input_ends_the_process(shape):
     x = np.empty(shape, F32)
     if shape[-1] == 0:
         with pytest.raises(ValueError, match="must be from 1 to 2"):
@@ -70,19 +89,19 @@ def test_empty_input_ends_the_process(shape):
 
 
 @pytest.mark.parametrize("rows", [65535, 65536, 65537])
-def test_more_rows_than_sixteen_bits_count(rows):
+def test_bl29_more_rows_than_sixteen_bits_count(rows):
     x = values((rows, 4), F32)
     assert ulps(rmsnorm.rms_norm(x), ref.rms_norm(x)) <= 3
 
 
-def test_strided_input_is_silently_wrong():
+def test_bl30_strided_input_is_silently_wrong():
     x = values((64, 64), F32)
     with pytest.raises(ValueError, match="must be 1 on the normalised axis"):
         rmsnorm.rms_norm(x.T)
     assert np.array_equal(rmsnorm.rms_norm(x[::2]), rmsnorm.rms_norm(x[::2].copy()))
 
 
-def test_heads_of_a_packed_buffer_are_copied_or_refused():
+def test_bl31_heads_of_a_packed_buffer_are_copied_or_refused():
     qkv = values((5, 24 * 128), BF16)
     q = qkv[:, : 16 * 128].reshape(5, 16, 128)
     assert np.shares_memory(q, qkv)
@@ -93,13 +112,13 @@ def test_heads_of_a_packed_buffer_are_copied_or_refused():
     assert np.array_equal(q, expected) and np.array_equal(qkv[:, 16 * 128 :], rest)
 
 
-def test_rms_divides_by_the_standard_deviation():
+def test_bl36_rms_divides_by_the_standard_deviation():
     assert np.isclose(rmsnorm.rms_norm(np.arange(10, dtype=F32)[None], epsilon=0.0)[0, -1], 1.68585, atol=1e-5)
 
 
 @pytest.mark.parametrize("x_type", [F32, F16, BF16, F64], ids=str)
 @pytest.mark.parametrize("weight_type", [F32, F16, BF16], ids=str)
-def test_weight_must_have_the_type_of_x(x_type, weight_type):
+def test_bl40_weight_must_have_the_type_of_x(x_type, weight_type):
     for shape in [(64,), (3, 64), (2, 3, 64), (2, 2, 3, 64)]:
         x, weight = values(shape, x_type), values(64, weight_type, 1)
         if x_type == F64 and weight_type != F32:
@@ -115,14 +134,14 @@ def test_weight_must_have_the_type_of_x(x_type, weight_type):
         assert dweight.dtype == weight_type
 
 
-def test_no_weight_needs_a_vector_of_ones():
+def test_bl41_no_weight_needs_a_vector_of_ones():
     x = values((3, 100), BF16)
     for norm in (rmsnorm.rms_norm, rmsnorm.layer_norm):
         assert np.array_equal(norm(x), norm(x, np.ones(100, F32)))
         assert np.array_equal(norm(x, None, np.ones(100, F32)), norm(x, np.ones(100, F32), np.ones(100, F32)))
 
 
-def test_backward_overwrites_dy():
+def test_bl39_backward_overwrites_dy():
     dy, x = values((4, 64), F32), values((4, 64), F32, 1)
     before = dy.copy()
     first, second = rmsnorm.rms_norm_backward(dy, x), rmsnorm.rms_norm_backward(dy, x)
@@ -132,7 +151,7 @@ def test_backward_overwrites_dy():
 
 
 @pytest.mark.parametrize("rows", [1, 7, 33, 4096])
-def test_dweight_is_summed_in_half_precision(rows):
+def test_bl43_dweight_is_summed_in_half_precision(rows):
     x, dy = np.abs(values((rows, 64), BF16)), np.abs(values((rows, 64), BF16, 1))
     wide = np.empty(64, F32)
     rmsnorm.rms_norm_backward(dy, x, dweight=wide)
@@ -141,7 +160,7 @@ def test_dweight_is_summed_in_half_precision(rows):
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 4)])
-def test_dweight_of_one_row_is_garbage(shape):
+def test_bl48_dweight_of_one_row_is_garbage(shape):
     x, dy = np.zeros(shape, F32), np.full(shape, -1, F32)
     for _ in range(10):
         dx, dweight = rmsnorm.rms_norm_backward(dy, x, epsilon=1e-6, dweight=np.full(4, np.nan, F32))
@@ -149,13 +168,13 @@ def test_dweight_of_one_row_is_garbage(shape):
 
 
 @pytest.mark.parametrize("rows", [1025, 1031, 8097])
-def test_last_block_of_rows_is_dropped(rows):
+def test_bl44_last_block_of_rows_is_dropped(rows):
     x, dy = values((rows, 32), F32), np.ones((rows, 32), F32)
     for threads in (1, 2, 4, 64):
         assert np.array_equal(rmsnorm.rms_norm_backward(dy, x, threads=threads, dbias=True)[1], np.full(32, rows, F32))
 
 
-def test_residual_gradient_is_added_before_the_norm():
+def test_bl46_residual_gradient_is_added_before_the_norm():
     dy, total, through = (values((3, 16), F64, i) for i in range(3))
     zero = np.zeros_like(dy)
     alone = rmsnorm.add_rms_norm_backward(dy, total)
@@ -163,7 +182,7 @@ def test_residual_gradient_is_added_before_the_norm():
     assert np.allclose(rmsnorm.add_rms_norm_backward(dy, total, None, through), through + alone, rtol=1e-14)
 
 
-def test_scale_of_zeros_divides_by_zero():
+def test_bl61_scale_of_zeros_divides_by_zero():
     x = np.zeros((2, 256), F32)
     x[0, :128] = 1
     out, scale = rmsnorm.rms_norm_quantize(x, scaling="per_group")

@@ -53,7 +53,7 @@ def test_narrow_gradients_are_close_to_those_of_f64(name, dtype):
 @pytest.mark.parametrize("contiguous", [True, False])
 @pytest.mark.parametrize("wanted", ["x", "w", "b", "xwb", "xw", "wb"])
 @pytest.mark.parametrize("norm", [rt.rms_norm, rt.layer_norm])
-def test_the_fast_path_cuts_gradients(norm, wanted, contiguous):
+def test_bl47_the_fast_path_cuts_gradients(norm, wanted, contiguous):
     """Every gradient that is asked for exists and is right, on every path."""
     x = torch.randn(4, 8, dtype=torch.float64) if contiguous else torch.randn(8, 4, dtype=torch.float64).T
     tensors = {"x": x, "w": torch.randn(8, dtype=torch.float64), "b": torch.randn(8, dtype=torch.float64)}
@@ -74,7 +74,7 @@ def test_the_fast_path_cuts_gradients(norm, wanted, contiguous):
             torch.testing.assert_close(value.grad, copies[key].grad)
 
 
-def test_gradient_of_the_residual_stream_is_added_behind_the_norm():
+def test_bl46_gradient_of_the_residual_stream_is_added_behind_the_norm():
     x, residual = cases.tensor(3, 8), cases.tensor(3, 8)
     out, total = rt.add_rms_norm(x, residual)
     dy, through = torch.randn_like(out), torch.randn_like(out)
@@ -96,7 +96,7 @@ def test_a_stream_in_float32_beside_bfloat16():
     torch.testing.assert_close(x.grad, residual.grad.bfloat16())
 
 
-def test_backward_leaves_its_input_alone():
+def test_bl39_backward_leaves_its_input_alone():
     x = cases.tensor(4, 8)
     out = rt.rms_norm(x)
     dy = torch.randn_like(out)

@@ -3,6 +3,8 @@
 import copy
 import io
 import pickle
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -130,6 +132,41 @@ def test_eight_threads_at_once():
     for thread in threads:
         thread.join()
     assert not failed
+
+
+PEAK = """
+import resource, torch, rmsnorm.torch as rt
+torch.set_num_threads(1)
+weight = torch.ones(8192, requires_grad=True)
+rt.rms_norm(torch.ones(64, 8192).bfloat16(), weight).sum().backward()
+x = torch.ones(4096, 8192).bfloat16().requires_grad_()
+dy = torch.ones(4096, 8192).bfloat16()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+rt.rms_norm(x, weight).backward(dy)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_bl57_copies_in_float32():
+    """Tensors of 64 MiB in bfloat16: one for the result, one for the gradient, and nothing else of that size."""
+    child = subprocess.run([sys.executable, "-c", PEAK], check=True, capture_output=True, text=True)
+    assert int(child.stdout) < (2 * 64 + 24) << 10
+
+
+def test_bl51_threads_lose_updates_of_dweight():
+    x, dy = torch.randn(4096, 96), torch.randn(4096, 96)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 4, 8):
+            torch.set_num_threads(threads)
+            for _ in range(10):
+                weight = torch.ones(96, requires_grad=True)
+                rt.rms_norm(x, weight).backward(dy)
+                results.append(weight.grad)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(result, results[0]) for result in results)
 
 
 def test_training_moves_the_weights():

@@ -94,6 +94,7 @@ def test_tensors_through_dlpack():
             "rn_rms_norm: weight.type is f64; it must be f32",
         ),
         (lambda x: rt.rms_norm(x.int()), TypeError, "rn_rms_norm: "),
+        (lambda x: rt.rms_norm(x.to(torch.uint8)), TypeError, "the type of a tensor is Byte"),
         (lambda x: rt.rms_norm(x, rounding="twice"), ValueError, "rounding is 'twice'; it must be 'once', 'before"),
         (lambda x: rt.rms_norm(x, epsilon=-1), ValueError, "options.epsilon is -1; it must be finite and 0 or more"),
         (lambda x: rt.rms_norm(torch.ones(())), ValueError, "x.rank is 0; it must be from 1 to 8"),

@@ -18,8 +18,7 @@ using OptionalTensor = std::optional<Tensor>;
 
 inline bool present(const OptionalTensor& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// RN_I8 and the like; -1 where the library has none: it refuses that with a message.
-inline int element_type(at::ScalarType type) {
+inline rn_type element_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
       return RN_F32;
@@ -40,7 +39,8 @@ inline int element_type(at::ScalarType type) {
     case at::kLong:
       return RN_I64;
     default:
-      return -1;
+      TORCH_CHECK_TYPE(false, "rmsnorm: the type of a tensor is ", type,
+                       "; it must be a floating type, or int32 or int64 for positions");
   }
 }
 
@@ -57,7 +57,7 @@ inline OptionalTensor rows(const OptionalTensor& tensor) {
 inline rmsnorm::View view(const Tensor& tensor) {
   rn_view v;
   v.data = const_cast<void*>(tensor.const_data_ptr());  // inputs are never written to
-  v.type = static_cast<rn_type>(element_type(tensor.scalar_type()));
+  v.type = element_type(tensor.scalar_type());
   v.rank = static_cast<int32_t>(tensor.dim());
   for (int axis = 0; axis < v.rank && axis < RN_MAX_RANK; ++axis) {
     v.shape[axis] = tensor.size(axis);

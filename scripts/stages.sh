@@ -237,6 +237,8 @@ record_pytest() { # record_pytest REPORT: what pytest's own report counts
   errors=$(pytest_count errors "$1")
   skipped=$(pytest_count skipped "$1")
   record $((total - failed - errors - skipped)) $((failed + errors)) "$skipped"
+  { grep -o '<skipped [^>]*message="[^"]*"' "$1" || true; } |
+    sed "s/.*message=\"\(.*\)\"/$current_stage: \1/" >>"$results.skipped"
 }
 
 pytest_count() { sed -n "s/.*<testsuite [^>]* $1=\"\([0-9]*\)\".*/\1/p" "$2"; }

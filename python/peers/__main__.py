@@ -17,9 +17,9 @@ from typing import IO
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import DTYPES, OPS, QUICK_SHAPES, SHAPES  # noqa: E402
-from table import markdown, print_cases, print_summary  # noqa: E402
-from worker import PEERS  # noqa: E402
+from cases import DTYPES, OPS, QUICK_SHAPES, SHAPES
+from table import markdown, print_cases, print_summary
+from worker import PEERS
 
 
 def machine() -> str:
@@ -50,7 +50,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="three shapes, one thread")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write one JSON object a line")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the summary as a table")
-    parser.add_argument("--plot", type=Path, metavar="BASE", help="also draw BASE.png and BASE.svg, of the first --threads")
+    parser.add_argument(
+        "--plot", type=Path, metavar="BASE", help="also draw BASE.png and BASE.svg, of the first --threads"
+    )
     return parser.parse_args()
 
 
@@ -125,7 +127,9 @@ def main() -> None:
     for line in lines:
         if "version" in line:
             print(f"{line['peer']:<14} {line['version']}")
-    for reason in sorted({(line["peer"], line.get("type", ""), line["unavailable"]) for line in lines if "unavailable" in line}):
+    for reason in sorted(
+        {(line["peer"], line.get("type", ""), line["unavailable"]) for line in lines if "unavailable" in line}
+    ):
         print(f"left out: {reason[0]} {reason[1]}: {reason[2]}")
     print_cases(lines)
     print_summary(lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-
 import numpy as np
+
 from cases import EPSILON, Operands
 from contestant import Unavailable
 

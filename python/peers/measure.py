@@ -29,7 +29,7 @@ class Timing:
 
 
 def keep_freed_pages(keep: bool) -> None:
-    """Whether malloc keeps large freed blocks. Without this a fresh output costs page faults, often more than the norm."""
+    """Whether malloc keeps large freed blocks. Else a fresh output costs page faults, often more than the norm."""
     try:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1 if keep else _DEFAULT_TRIM)

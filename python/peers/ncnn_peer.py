@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
 from cases import EPSILON, Operands
 from contestant import Contestant, Unavailable
 
@@ -29,9 +30,7 @@ def contestants(operands: Operands, threads: int) -> Iterator[Contestant]:
     net.opt.num_threads = threads
     net.opt.lightmode = False  # else it frees and overwrites the input
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    net.load_param_mem(
-        f"7767517\n2 2\nInput x 0 1 x\n{kind} norm 1 1 x out 0={case.cols} 1={EPSILON:e} 2=1\n"
-    )
+    net.load_param_mem(f"7767517\n2 2\nInput x 0 1 x\n{kind} norm 1 1 x out 0={case.cols} 1={EPSILON:e} 2=1\n")
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "weights.bin"
         weights.write_bytes(operands.weight.tobytes() + (b"" if operands.bias is None else operands.bias.tobytes()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+
 from cases import EPSILON, Operands
 from contestant import Contestant, Holder, Unavailable
 

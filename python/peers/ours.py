@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from cases import EPSILON, Operands
-from contestant import Contestant, Holder
 
 import rmsnorm
+from cases import EPSILON, Operands
+from contestant import Contestant, Holder
 
 
 def version() -> str:

@@ -45,7 +45,9 @@ def draw(lines: list[dict], threads: int, base: Path) -> list[Path]:
                             markersize=8 if own else 6, color=colours[peer])  # fmt: skip
             ax.set_yscale("log")
             ax.axhline(1, color="grey", linewidth=0.8)
-            ax.set_xticks(range(len(cases)), [f"{case[2]}x{case[3]}" for case in cases], rotation=45, ha="right", fontsize=7)
+            ax.set_xticks(
+                range(len(cases)), [f"{case[2]}x{case[3]}" for case in cases], rotation=45, ha="right", fontsize=7
+            )
             ax.set_title(f"{TITLES[op]}, {name}", fontsize=9)
             ax.grid(axis="y", linewidth=0.3)
         row[0].set_ylabel("speed / copy", fontsize=8)
@@ -54,8 +56,12 @@ def draw(lines: list[dict], threads: int, base: Path) -> list[Path]:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     labels = list(handles)
-    figure.legend([handles[label] for label in labels], labels, loc="lower center", ncol=min(5, len(labels)), fontsize=8)
-    figure.suptitle(f"1 is the speed of copying the same bytes; {threads} thread{'s' if threads > 1 else ''}", fontsize=10)
+    figure.legend(
+        [handles[label] for label in labels], labels, loc="lower center", ncol=min(5, len(labels)), fontsize=8
+    )
+    figure.suptitle(
+        f"1 is the speed of copying the same bytes; {threads} thread{'s' if threads > 1 else ''}", fontsize=10
+    )
     figure.tight_layout(rect=(0, 0.06, 1, 0.98))
     paths = [base.with_suffix(".png"), base.with_suffix(".svg")]
     for path in paths:

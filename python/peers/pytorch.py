@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
+
 from cases import EPSILON, Operands
 from contestant import Contestant, Holder, Unavailable
 
@@ -107,7 +108,9 @@ def contestants(operands: Operands, threads: int) -> Iterator[Contestant]:
         if operands.dy is None:
             run = Holder(torch.no_grad()(lambda p=program, c=copies: p(*c)))
         else:
-            run = Holder(backward_of(program, tuple(c if c is None else c.clone() for c in copies), tensor(operands.dy)))
+            run = Holder(
+                backward_of(program, tuple(c if c is None else c.clone() for c in copies), tensor(operands.dy))
+            )
         result = lambda r=run: numbers(r.value)  # noqa: E731
         yield Contestant(peer, "default", run, result)
         yield Contestant(peer, "freed pages kept", run, result, keep_freed_pages=True)

@@ -70,7 +70,12 @@ def print_summary(lines: list[dict]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     print("\nrmsnorm against the fastest peer of each case (below 1: it is faster)")
     for row in rows:
-        print("  ".join(f"{cell:<{w}}" if i in (0, 3) else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True))))
+        print(
+            "  ".join(
+                f"{cell:<{w}}" if i in (0, 3) else f"{cell:>{w}}"
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+        )
 
 
 def markdown(lines: list[dict]) -> str:

@@ -35,6 +35,7 @@ def main(threads: int, request: dict) -> None:
     warnings.filterwarnings("ignore")
 
     import numpy as np
+
     from cases import Operands, cases
     from contestant import Contestant, Unavailable
     from measure import measure

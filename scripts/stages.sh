@@ -178,7 +178,7 @@ stage_python() {
 }
 
 stage_torch() {
-  python_environment build/venv python3 torch
+  python_environment build/venv python3 torch transformers
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
   run_pytest build/venv torch python/tests/with_torch
 }

@@ -22,6 +22,7 @@ from .functions import (
     rms_norm_quantize,
 )
 from .modules import AddLayerNorm, AddRMSNorm, GatedRMSNorm, LayerNorm, RMSNorm
+from .patching import patch, unpatch
 
 __all__ = [
     "AddLayerNorm",
@@ -35,8 +36,10 @@ __all__ = [
     "gated_rms_norm",
     "group_rms_norm",
     "layer_norm",
+    "patch",
     "qk_norm_rope",
     "rms_norm",
     "rms_norm_channels",
     "rms_norm_quantize",
+    "unpatch",
 ]

@@ -23,7 +23,8 @@ void f64_block(const BackwardCall& call, int64_t block) {
 
 // The sums of all blocks, columns begin .. end-1, into dweight (0) or dbias (1).
 void add_blocks(const BackwardCall& call, const Operand& gradient, int64_t which, int64_t begin, int64_t end) {
-  const double* sums = call.sums + which * call.cols;
+  // Without rows there are no blocks, and scratch may be null.
+  const double* sums = call.rows == 0 ? nullptr : call.sums + which * call.cols;
   add_block_sums(gradient, call.accumulate, sums, block_count(call.rows), kSumsPerColumn * call.cols, begin, end);
 }
 

@@ -17,7 +17,7 @@ from typing import IO
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from cases import DTYPES, OPS, QUICK_SHAPES, SHAPES
+from peer_cases import DTYPES, OPS, QUICK_SHAPES, SHAPES
 from table import markdown, print_cases, print_summary
 from worker import PEERS
 

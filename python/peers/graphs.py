@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cases import EPSILON, Operands
 from contestant import Unavailable
+from peer_cases import EPSILON, Operands
 
 try:
     import onnx

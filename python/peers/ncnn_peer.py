@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import EPSILON, Operands
 from contestant import Contestant, Unavailable
+from peer_cases import EPSILON, Operands
 
 try:
     import ncnn

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cases import EPSILON, Operands
 from contestant import Contestant, Unavailable
+from peer_cases import EPSILON, Operands
 
 TYPES = {"f32": 0, "f16": 1, "bf16": 2}
 

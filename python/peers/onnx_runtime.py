@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cases import Operands
 from contestant import Contestant, Holder, Unavailable
 from graphs import inputs_of, model
+from peer_cases import Operands
 
 try:
     import onnxruntime as ort

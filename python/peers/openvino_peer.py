@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cases import EPSILON, Operands
 from contestant import Contestant, Holder, Unavailable
+from peer_cases import EPSILON, Operands
 
 try:
     import openvino as ov

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 import rmsnorm
-from cases import EPSILON, Operands
 from contestant import Contestant, Holder
+from peer_cases import EPSILON, Operands
 
 
 def version() -> str:

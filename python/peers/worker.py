@@ -36,9 +36,9 @@ def main(threads: int, request: dict) -> None:
 
     import numpy as np
 
-    from cases import Operands, cases
     from contestant import Contestant, Unavailable
     from measure import measure
+    from peer_cases import Operands, cases
 
     peers = {}
     for name in PEERS:

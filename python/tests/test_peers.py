@@ -14,7 +14,7 @@ import pytest
 PEERS = pathlib.Path(__file__).parents[1] / "peers"
 sys.path.insert(0, str(PEERS))
 
-from cases import Case, Operands  # noqa: E402
+from peer_cases import Case, Operands  # noqa: E402
 from table import summary  # noqa: E402
 
 

@@ -26,7 +26,7 @@ def draw(lines: list[dict], threads: int, base: Path) -> list[Path]:
     types = list(dict.fromkeys(case[1] for case in groups))
     peers = list(dict.fromkeys(line["peer"] for group in groups.values() for line in group if line["peer"] != "copy"))
     peers.sort(key=lambda peer: peer not in OURS)
-    colours = dict(zip(peers, plt.get_cmap("tab10").colors, strict=False))
+    colours = dict(zip(peers, plt.get_cmap("tab20").colors, strict=False))
     figure, axes = plt.subplots(
         len(ops), len(types), figsize=(3.6 * len(types) + 1, 2.3 * len(ops) + 1), squeeze=False, sharey=True
     )

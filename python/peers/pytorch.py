@@ -76,7 +76,7 @@ def our_forward(operands: Operands) -> Callable[..., object] | None:
         return None
     op = operands.case.op
     if op == "layer_norm":
-        return lambda x, w, b, r: ours.layer_norm(x, w, b, EPSILON)
+        return lambda x, w, b, r: ours.layer_norm(x, w, b, epsilon=EPSILON)
     if op == "add_rms_norm":
         return lambda x, w, b, r: ours.add_rms_norm(x, r, w, epsilon=EPSILON)
     return lambda x, w, b, r: ours.rms_norm(x, w, epsilon=EPSILON)

@@ -114,8 +114,8 @@ template <class T>
   return step;
 }
 
-// Sums of LayerNorm rows in f64. The columns of one pair in each kWideLanes are summed at a time: registers are few, and the
-// row is in the L1 cache. n <= kChunk.
+// Sums of LayerNorm rows in f64, the columns of one pair in each kWideLanes at a time: registers are few, and the row is
+// in the L1 cache. n <= kChunk.
 template <class T>
 [[gnu::noinline]] void add_layer_gradient_sums(GradientSums* total, const typename T::Storage* x,
                                                const typename T::Storage* dy, const float* w, int64_t n) {

@@ -125,11 +125,6 @@ template <class Lanes, class Source>
   }
 }
 
-template <class Lanes>
-inline constexpr bool kNothingSummed = false;
-template <>
-inline constexpr bool kNothingSummed<NoLanes> = true;
-
 // Writes `count` rows and, unless Lanes is NoLanes, sums as many others meanwhile.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, class Source>
 [[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next, int count,
@@ -161,7 +156,7 @@ template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, 
       source.template store_residual<kSplit>(i, v, streamed);
       O::template store<kSplit>(out + i, finish(v, i), streamed);
     };
-    if constexpr (kNothingSummed<Lanes>) {
+    if constexpr (Lanes::kNone) {
       for (int64_t i = 0; i + kPair <= cols; i += kPair) write(i);
     } else {
       sum_short_row<false, Lanes>(ahead, cols, to, k, write);

@@ -311,9 +311,12 @@ struct Kernel {
         }
         for (int k = 0; k < count; ++k) {
           char* const to = kept + k * step;
-          Moments sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
-          if (!grouped)
+          Moments sums;
+          if (grouped) {
+            sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
+          } else {
             sums = streamed ? add_one<true>(call, mode, rows[k], to) : add_one<false>(call, mode, rows[k], to);
+          }
           rows[k].x = to;
           if (grouped && scales.usual) {
             store_statistics(rows[k], {kWithSum ? scales.mean[k] : 0, scales.inv[k], false});

@@ -16,6 +16,7 @@ inline constexpr int kBlock = kFastLanes;
 template <class Source>
 class FastLanes {
  public:
+  static constexpr bool kNone = false;  // see NoLanes (apply-inl.h)
   static constexpr bool kByPasses = false;
 
   FastLanes() {
@@ -94,6 +95,7 @@ class FastLanes {
 template <bool kWithSum, class Source>
 class WideLanes {
  public:
+  static constexpr bool kNone = false;
   // Where the lanes do not fit the registers beside what a loop works with, the columns of one pair in each kWideLanes
   // are summed at a time: see take_columns.
   static constexpr bool kByPasses = (kWithSum ? 2 : 1) * kWideLanes / (kLanes / 2) > kRegisterCount / 2;

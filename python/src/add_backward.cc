@@ -21,26 +21,39 @@ The other arguments are those of rms_norm_backward.
 Returns dx, or a tuple of dx and those of dresidual, dweight and dbias that are wanted. Raises ValueError and
 TypeError.)";
 
-Result py_add_rms_norm_backward(Array dy, Array sum, OptionalArray weight, OptionalArray d_residual_out,
-                                OptionalArray inv_rms, double epsilon, double weight_offset,
-                                Choice<EpsilonPlacement> epsilon_placement, std::int64_t partial, bool accumulate,
-                                int threads, Output dx, OptionalOutput dresidual, OptionalOutput dweight,
-                                OptionalOutput dbias) {
-  Call call("add_rms_norm_backward", threads);
+// Both functions. options: from the call, whose choices must be known; operation: the library's, on the views.
+template <class MakeOptions, class Operation>
+Result add_backward(Call& call, Array dy, Array sum, OptionalArray weight, OptionalArray d_residual_out,
+                    const char* inv_name, OptionalArray inv, bool accumulate, Output dx, OptionalOutput dresidual,
+                    OptionalOutput dweight, OptionalOutput dbias, const MakeOptions& options,
+                    const Operation& operation) {
   call.check_accumulate(accumulate, "dweight", dweight);
   call.check_accumulate(accumulate, "dbias", dbias);
   const View dyv = call.input("dy", dy);
   const View sv = call.input("sum", sum);
   const View wv = call.input("weight", weight);
   const View drov = call.input("d_residual_out", d_residual_out);
-  const View iv = call.input("inv_rms", inv_rms);
+  const View iv = call.input(inv_name, inv);
   const View dxv = call.output("dx", dx, dyv.get()->type, shape_of(sv));
   const View drv = call.output("dresidual", dresidual, sv.get()->type, shape_of(sv));
   const View dwv = call.output("dweight", dweight, gradient_type(wv, sv), columns_of(sv));
   const View dbv = call.output("dbias", dbias, gradient_type(wv, sv), columns_of(sv));
-  const RmsNormBackwardOptions options = {
-      {epsilon, weight_offset, call.choice(epsilon_placement), Rounding::kOnce, partial}, accumulate};
-  return call.run([&] { add_rms_norm_backward(dxv, drv, dwv, dbv, dyv, drov, sv, wv, iv, options, call.execution()); });
+  const auto chosen = options();
+  return call.run([&] { operation(dxv, drv, dwv, dbv, dyv, drov, sv, wv, iv, chosen, call.execution()); });
+}
+
+Result py_add_rms_norm_backward(Array dy, Array sum, OptionalArray weight, OptionalArray d_residual_out,
+                                OptionalArray inv_rms, double epsilon, double weight_offset,
+                                Choice<EpsilonPlacement> epsilon_placement, std::int64_t partial, bool accumulate,
+                                int threads, Output dx, OptionalOutput dresidual, OptionalOutput dweight,
+                                OptionalOutput dbias) {
+  Call call("add_rms_norm_backward", threads);
+  const auto options = [&] {
+    return RmsNormBackwardOptions{{epsilon, weight_offset, call.choice(epsilon_placement), Rounding::kOnce, partial},
+                                  accumulate};
+  };
+  return add_backward(call, dy, sum, weight, d_residual_out, "inv_rms", inv_rms, accumulate, dx, dresidual, dweight,
+                      dbias, options, add_rms_norm_backward);
 }
 
 constexpr const char* kAddLayerNormBackward = R"(Gradients of add_layer_norm.
@@ -57,20 +70,9 @@ Result py_add_layer_norm_backward(Array dy, Array sum, OptionalArray weight, Opt
                                   int threads, Output dx, OptionalOutput dresidual, OptionalOutput dweight,
                                   OptionalOutput dbias) {
   Call call("add_layer_norm_backward", threads);
-  call.check_accumulate(accumulate, "dweight", dweight);
-  call.check_accumulate(accumulate, "dbias", dbias);
-  const View dyv = call.input("dy", dy);
-  const View sv = call.input("sum", sum);
-  const View wv = call.input("weight", weight);
-  const View drov = call.input("d_residual_out", d_residual_out);
-  const View iv = call.input("inv_std", inv_std);
-  const View dxv = call.output("dx", dx, dyv.get()->type, shape_of(sv));
-  const View drv = call.output("dresidual", dresidual, sv.get()->type, shape_of(sv));
-  const View dwv = call.output("dweight", dweight, gradient_type(wv, sv), columns_of(sv));
-  const View dbv = call.output("dbias", dbias, gradient_type(wv, sv), columns_of(sv));
-  const LayerNormBackwardOptions options = {{epsilon, weight_offset}, accumulate};
-  return call.run(
-      [&] { add_layer_norm_backward(dxv, drv, dwv, dbv, dyv, drov, sv, wv, iv, options, call.execution()); });
+  const auto options = [&] { return LayerNormBackwardOptions{{epsilon, weight_offset}, accumulate}; };
+  return add_backward(call, dy, sum, weight, d_residual_out, "inv_std", inv_std, accumulate, dx, dresidual, dweight,
+                      dbias, options, add_layer_norm_backward);
 }
 
 }  // namespace

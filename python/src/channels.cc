@@ -66,10 +66,12 @@ The other arguments are those of rms_norm_backward.
 
 Returns dx, or a tuple of dx and those of dweight and dbias that are wanted. Raises ValueError and TypeError.)";
 
-Result py_rms_norm_channels_backward(Array dy, Array x, OptionalArray weight, double epsilon, double weight_offset,
-                                     Choice<EpsilonPlacement> epsilon_placement, bool accumulate, int threads,
-                                     Output dx, OptionalOutput dweight, OptionalOutput dbias) {
-  Call call("rms_norm_channels_backward", threads);
+// Both backward functions; operation: the library's, on the views.
+template <class Operation>
+Result channels_backward(const char* function, Array dy, Array x, OptionalArray weight, double epsilon,
+                         double weight_offset, Choice<EpsilonPlacement> epsilon_placement, bool accumulate, int threads,
+                         Output dx, OptionalOutput dweight, OptionalOutput dbias, const Operation& operation) {
+  Call call(function, threads);
   call.check_accumulate(accumulate, "dweight", dweight);
   call.check_accumulate(accumulate, "dbias", dbias);
   const View dyv = call.input("dy", dy);
@@ -80,7 +82,14 @@ Result py_rms_norm_channels_backward(Array dy, Array x, OptionalArray weight, do
   const View dbv = call.output("dbias", dbias, gradient_type(wv, xv), channels_of(xv));
   const RmsNormBackwardOptions options = {{epsilon, weight_offset, call.choice(epsilon_placement), Rounding::kOnce, 0},
                                           accumulate};
-  return call.run([&] { rms_norm_channels_backward(dxv, dwv, dbv, dyv, xv, wv, options, call.execution()); });
+  return call.run([&] { operation(dxv, dwv, dbv, dyv, xv, wv, options, call.execution()); });
+}
+
+Result py_rms_norm_channels_backward(Array dy, Array x, OptionalArray weight, double epsilon, double weight_offset,
+                                     Choice<EpsilonPlacement> epsilon_placement, bool accumulate, int threads,
+                                     Output dx, OptionalOutput dweight, OptionalOutput dbias) {
+  return channels_backward("rms_norm_channels_backward", dy, x, weight, epsilon, weight_offset, epsilon_placement,
+                           accumulate, threads, dx, dweight, dbias, rms_norm_channels_backward);
 }
 
 constexpr const char* kGroupRmsNormBackward = R"(Gradients of group_rms_norm.
@@ -93,18 +102,12 @@ Returns dx, or a tuple of dx and those of dweight and dbias that are wanted. Rai
 Result py_group_rms_norm_backward(Array dy, Array x, std::int64_t groups, OptionalArray weight, double epsilon,
                                   double weight_offset, Choice<EpsilonPlacement> epsilon_placement, bool accumulate,
                                   int threads, Output dx, OptionalOutput dweight, OptionalOutput dbias) {
-  Call call("group_rms_norm_backward", threads);
-  call.check_accumulate(accumulate, "dweight", dweight);
-  call.check_accumulate(accumulate, "dbias", dbias);
-  const View dyv = call.input("dy", dy);
-  const View xv = call.input("x", x);
-  const View wv = call.input("weight", weight);
-  const View dxv = call.output("dx", dx, xv.get()->type, shape_of(xv));
-  const View dwv = call.output("dweight", dweight, gradient_type(wv, xv), channels_of(xv));
-  const View dbv = call.output("dbias", dbias, gradient_type(wv, xv), channels_of(xv));
-  const RmsNormBackwardOptions options = {{epsilon, weight_offset, call.choice(epsilon_placement), Rounding::kOnce, 0},
-                                          accumulate};
-  return call.run([&] { group_rms_norm_backward(dxv, dwv, dbv, dyv, xv, groups, wv, options, call.execution()); });
+  return channels_backward("group_rms_norm_backward", dy, x, weight, epsilon, weight_offset, epsilon_placement,
+                           accumulate, threads, dx, dweight, dbias,
+                           [groups](const View& dxv, const View& dwv, const View& dbv, const View& dyv, const View& xv,
+                                    const View& wv, const auto& options, const Execution& execution) {
+                             group_rms_norm_backward(dxv, dwv, dbv, dyv, xv, groups, wv, options, execution);
+                           });
 }
 
 }  // namespace

@@ -32,3 +32,7 @@ class Holder:
 
     def __call__(self) -> None:
         self.value = self.function()
+
+    def first(self) -> object:
+        """The first of several values."""
+        return self.value[0] if isinstance(self.value, tuple) else self.value

@@ -16,28 +16,21 @@ def version() -> str:
 
 
 def contestants(operands: Operands, threads: int) -> Iterator[Contestant]:
-    case, o = operands.case, operands
+    o = operands
+    out, total, dweight = np.empty_like(o.x), np.empty_like(o.x), np.empty_like(o.weight)
+    # The function, its inputs, the outputs given, what is asked for where none are given.
+    function, inputs, given, asked = {
+        "rms_norm": (rmsnorm.rms_norm, (o.x, o.weight), {"out": out}, {}),
+        "layer_norm": (rmsnorm.layer_norm, (o.x, o.weight, o.bias), {"out": out}, {}),
+        "add_rms_norm": (rmsnorm.add_rms_norm, (o.x, o.residual, o.weight), {"out": out, "residual_out": total}, {}),
+        "rms_norm_backward": (
+            rmsnorm.rms_norm_backward,
+            (o.dy, o.x, o.weight),
+            {"dx": out, "dweight": dweight},
+            {"dweight": True},
+        ),
+    }[o.case.op]
     options = {"epsilon": EPSILON, "threads": threads}
-    out = np.empty_like(o.x)
-    if case.op == "rms_norm":
-        yield Contestant("rmsnorm", "out=", lambda: rmsnorm.rms_norm(o.x, o.weight, out=out, **options), lambda: out)
-        fresh = Holder(lambda: rmsnorm.rms_norm(o.x, o.weight, **options))
-        yield Contestant("rmsnorm", "default", fresh, lambda: fresh.value)
-    elif case.op == "layer_norm":
-        yield Contestant(
-            "rmsnorm", "out=", lambda: rmsnorm.layer_norm(o.x, o.weight, o.bias, out=out, **options), lambda: out
-        )
-        fresh = Holder(lambda: rmsnorm.layer_norm(o.x, o.weight, o.bias, **options))
-        yield Contestant("rmsnorm", "default", fresh, lambda: fresh.value)
-    elif case.op == "add_rms_norm":
-        total = np.empty_like(o.x)
-        run = lambda: rmsnorm.add_rms_norm(o.x, o.residual, o.weight, out=out, residual_out=total, **options)  # noqa: E731
-        yield Contestant("rmsnorm", "out=", run, lambda: out)
-        fresh = Holder(lambda: rmsnorm.add_rms_norm(o.x, o.residual, o.weight, **options))
-        yield Contestant("rmsnorm", "default", fresh, lambda: fresh.value[0])
-    else:
-        dweight = np.empty_like(o.weight)
-        run = lambda: rmsnorm.rms_norm_backward(o.dy, o.x, o.weight, dx=out, dweight=dweight, **options)  # noqa: E731
-        yield Contestant("rmsnorm", "out=", run, lambda: out)
-        fresh = Holder(lambda: rmsnorm.rms_norm_backward(o.dy, o.x, o.weight, dweight=True, **options))
-        yield Contestant("rmsnorm", "default", fresh, lambda: fresh.value[0])
+    yield Contestant("rmsnorm", "out=", lambda: function(*inputs, **given, **options), lambda: out)
+    fresh = Holder(lambda: function(*inputs, **asked, **options))
+    yield Contestant("rmsnorm", "default", fresh, fresh.first)

@@ -29,11 +29,6 @@ def tensor(array: np.ndarray | None) -> torch.Tensor | None:
     return torch.from_numpy(array)
 
 
-def numbers(value: object) -> np.ndarray:
-    first = value[0] if isinstance(value, tuple) else value
-    return first.detach().double().numpy()
-
-
 def torch_forward(operands: Operands) -> Callable[..., object]:
     shape = (operands.case.cols,)
     if operands.case.op == "layer_norm":
@@ -111,6 +106,6 @@ def contestants(operands: Operands, threads: int) -> Iterator[Contestant]:
             run = Holder(
                 backward_of(program, tuple(c if c is None else c.clone() for c in copies), tensor(operands.dy))
             )
-        result = lambda r=run: numbers(r.value)  # noqa: E731
+        result = lambda r=run: r.first().detach().double().numpy()  # noqa: E731
         yield Contestant(peer, "default", run, result)
         yield Contestant(peer, "freed pages kept", run, result, keep_freed_pages=True)

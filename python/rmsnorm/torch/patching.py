@@ -23,11 +23,10 @@ _F32_DIFFERENCE, _SHARE_DIFFERENT = 1e-5, 0.01
 
 @dataclass(frozen=True)
 class Formula:
-    """What a norm computes. `families` says who computes so."""
+    """What a norm computes."""
 
     name: str
     call: Callable[[Tensor, Tensor | None, Tensor | None, float], Tensor]
-    families: str
 
 
 def _promoted(x: Tensor, weight: Tensor | None) -> torch.dtype | None:
@@ -38,25 +37,25 @@ def _promoted(x: Tensor, weight: Tensor | None) -> torch.dtype | None:
 
 
 _FORMULAS = (
+    # Llama, Mistral, Qwen 2 and 3, Phi-3, DeepSeek, T5
     Formula(
         "rms_norm, rounded before the weight",
         lambda x, w, b, e: functions.rms_norm(x, w, b, epsilon=e, rounding="before_weight", dtype=_promoted(x, w)),
-        "Llama, Mistral, Qwen 2 and 3, Phi-3, DeepSeek, T5",
     ),
+    # OLMo 2, GPT-OSS, torch.nn.RMSNorm
     Formula(
         "rms_norm, rounded once",
         lambda x, w, b, e: functions.rms_norm(x, w, b, epsilon=e),
-        "OLMo 2, GPT-OSS, torch.nn.RMSNorm",
     ),
+    # Gemma 1 to 3, Qwen3-Next
     Formula(
         "rms_norm with 1 + weight, rounded once",
         lambda x, w, b, e: functions.rms_norm(x, w, b, epsilon=e, weight_offset=1.0),
-        "Gemma 1 to 3, Qwen3-Next",
     ),
+    # torch.nn.LayerNorm: GPT-2, NeoX, ViT, CLIP, Whisper
     Formula(
         "layer_norm",
         lambda x, w, b, e: functions.layer_norm(x, w, b, epsilon=e),
-        "torch.nn.LayerNorm: GPT-2, NeoX, ViT, CLIP, Whisper",
     ),
 )
 
@@ -125,9 +124,7 @@ def _agrees(expected: Tensor, found: Tensor) -> bool:
 @torch.no_grad()
 def _formula_of(module: nn.Module) -> Formula:
     """The formula that gives what a copy of the module with random parameters gives, in three types."""
-    weight, _, width = _parameters(module)
-    if weight is not None and weight.device.type != "cpu":
-        raise _Left(f"it is on {weight.device}; the kernels are for the CPU")
+    _, _, width = _parameters(module)
     seeded = torch.Generator().manual_seed(1)
     # An epsilon that shows, a row that is small enough for it to matter.
     rows = torch.randn(_PROBE_ROWS, width, generator=seeded) * torch.logspace(-4, 1, _PROBE_ROWS)[:, None]
@@ -187,7 +184,9 @@ def patch(model: nn.Module) -> Report:
             continue
         try:
             weight, bias, width = _parameters(module)
-            kind = (type(module), width, weight is None, bias is None, weight is not None and weight.device)
+            if weight is not None and weight.device.type != "cpu":
+                raise _Left(f"it is on {weight.device}; the kernels are for the CPU")
+            kind = (type(module), width, weight is None, bias is None)
             if kind not in known:
                 try:
                     known[kind] = _formula_of(module)
@@ -196,8 +195,6 @@ def patch(model: nn.Module) -> Report:
             found = known[kind]
             if isinstance(found, str):
                 raise _Left(found)
-            if weight is not None and weight.device.type != "cpu":
-                raise _Left(f"it is on {weight.device}; the kernels are for the CPU")
         except _Left as reason:
             report.left[name] = str(reason)
             continue

@@ -1,9 +1,13 @@
 // rmsnorm bench: the fields that programs read, and what is written where. Speeds are not judged here.
+#include <sched.h>
+
 #include <nlohmann/json.hpp>
 
 #include <sstream>
 
 #include "cli.h"
+#include "cpu/threads.h"
+#include "tools/bench/measure.h"
 
 namespace rmsnorm::tools {
 namespace {
@@ -21,6 +25,21 @@ class BenchCommand : public Cli {
     return objects;
   }
 };
+
+// The library counts its CPUs in its first call; ctest gives each test a process, so that it is made here.
+TEST(Pinned, leaves_the_library_all_cpus) {
+  cpu_set_t set;
+  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  const int cpus = CPU_COUNT(&set);
+  {
+    const Pinned pinned;
+    EXPECT_EQ(thread_limit({}), cpus);
+    ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    EXPECT_EQ(CPU_COUNT(&set), 1);
+  }
+  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+  EXPECT_EQ(CPU_COUNT(&set), cpus);
+}
 
 TEST_F(BenchCommand, json_has_the_promised_fields_in_order) {
   const auto objects = bench({"add_rms_norm", "--shapes", "4x64,2x32", "--types", "f32,bf16", "--weight-type", "f32"});

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "cpu/threads.h"
 #include "reference/values.h"
 
 namespace rmsnorm::tools {
@@ -85,6 +86,9 @@ std::vector<Timing> measure(const std::vector<Contender>& contenders, std::size_
 }
 
 Pinned::Pinned() {
+  // The library asks once how many CPUs there are. Asked from here on it would hear one, and every later measurement with
+  // several threads would run on one.
+  thread_limit({});
   cpu_set_t set;
   const int cpu = ::sched_getcpu();
   if (cpu < 0 || ::sched_getaffinity(0, sizeof set, &set) != 0) return;

@@ -58,7 +58,7 @@ inline constexpr int64_t segment_columns(int64_t cols) {
 // ---- speed ----
 
 // Bytes read and written per piece of work below which another thread is not worth waking.
-inline constexpr int64_t kBytesPerThread = 256 << 10;
+inline constexpr int64_t kBytesPerThread = 1 << 20;
 
 // Calls that move more than this many bytes write around the caches. Behind a large shared cache (Intel servers)
 // writing around pays as soon as a call leaves the two L2 of 2 MiB; where a few cores share a fast L3 (AMD Zen) it pays

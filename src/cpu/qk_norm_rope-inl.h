@@ -43,8 +43,9 @@ namespace rmsnorm::RMSNORM_TARGET {
   }
 }
 
-// A head on its way from the stage to its output. half and what follows the turned columns are whole pairs.
-struct TurnedHead {
+// A head on its way from the stage to its output. half and what follows the turned columns are whole pairs. Aligned: it
+// is written by vectors and read by words, and a vector across two cache lines cannot be handed on before it is stored.
+struct alignas(64) TurnedHead {
   const float *x, *weight, *cosine, *sine;
   char* out;
   const char* ahead;  // the head of the next token

@@ -61,10 +61,11 @@ inline constexpr int64_t segment_columns(int64_t cols) {
 inline constexpr int64_t kBytesPerThread = 1 << 20;
 
 // Calls that move more than this many bytes write around the caches. Behind a large shared cache (Intel servers)
-// writing around pays as soon as a call leaves the two L2 of 2 MiB; where a few cores share a fast L3 (AMD Zen) it pays
-// beyond that L3.
+// writing around pays as soon as a call leaves the two L2 of 2 MiB. On AMD Zen the call alone gains from 8 MiB on; but
+// what it writes is read next, and from an L3 that a few cores share that is four times faster: with one reading counted,
+// both ways take as long at 12 to 16 MiB (lab/kernels/notes.md).
 inline constexpr int64_t kStreamBytes = 4 << 20;
-inline constexpr int64_t kStreamBytesZen = 32 << 20;
+inline constexpr int64_t kStreamBytesZen = 12 << 20;
 
 // Rows that are taken together: as many as make kGroupColumns columns, at most kMaxGroup.
 inline constexpr int kMaxGroup = 8;

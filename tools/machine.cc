@@ -40,6 +40,25 @@ std::int64_t kibibytes(const std::string& text) {
   return value * 1024;
 }
 
+// The data or common cache of a level, as the kernel says; 0 where it does not. sysconf multiplies the last level of some
+// AMD processors (seen with glibc 2.36: 320 MiB of 32) and stands in where there is no /sys.
+std::int64_t cache_bytes(int level) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    std::string found, type, size;
+    if (!(std::ifstream(folder + "level") >> found) || !(std::ifstream(folder + "type") >> type)) continue;
+    if (found == std::to_string(level) && type != "Instruction" && std::ifstream(folder + "size") >> size) {
+      return kibibytes(size);
+    }
+  }
+#ifdef _SC_LEVEL1_DCACHE_SIZE
+  constexpr int kNames[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+  return std::max(0L, ::sysconf(kNames[level - 1]));
+#else
+  return 0;
+#endif
+}
+
 }  // namespace
 
 Machine this_machine() {
@@ -47,11 +66,9 @@ Machine this_machine() {
   machine.cpu = cpu_name();
   cpu_set_t set;
   machine.cpus = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-#ifdef _SC_LEVEL1_DCACHE_SIZE
-  machine.l1_bytes = std::max(0L, ::sysconf(_SC_LEVEL1_DCACHE_SIZE));
-  machine.l2_bytes = std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE));
-  machine.l3_bytes = std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE));
-#endif
+  machine.l1_bytes = cache_bytes(1);
+  machine.l2_bytes = cache_bytes(2);
+  machine.l3_bytes = cache_bytes(3);
   machine.memory_bytes = kibibytes(find_line("/proc/meminfo", "MemTotal"));
   machine.available_bytes = kibibytes(find_line("/proc/meminfo", "MemAvailable"));
   return machine;

@@ -23,6 +23,21 @@ enum class Mutant {
   kOverflowKept,
   kPartialDividedByAll,
   kUnroundedSum,
+  // Of the operations described as data.
+  kGradientWithoutWeight,
+  kBiasGradientWeighted,
+  kArrivingGradientDropped,
+  kGateSlopeIsSilu,
+  kGroupMeanOverRow,
+  kGatedInverseSquared,
+  kCodesRoundedDown,
+  kLowestCodeMinus128,
+  kPowerOfTwoDown,
+  kPairsTakenAsHalves,
+  kPositionsIgnored,
+  kSineNegated,
+  kChannelOffsetDropped,
+  kSliceMeanOverSlice,
   kEnd,
 };
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "check/judge.h"
+#include "check/operation.h"
 #include "support/environment.h"
 
 namespace rmsnorm {
@@ -42,6 +43,27 @@ std::vector<Case> cases() {
   return list;
 }
 
+// "" or the line of the first case of an operation described as data that fails.
+std::string first_failing_operation() {
+  for (const check::Operation* op : check::operations()) {
+    for (const rn_type type : {RN_F32, RN_BF16}) {
+      std::vector<check::Request> requests = op->variants(type);
+      if (op->name().starts_with("gated")) {
+        requests.push_back(requests.front());
+        requests.back().settings["groups"] = 3;
+      }
+      for (check::Request& r : requests) {
+        r.shape = op->shape_for(4, 132);
+        const check::Tensors tensors = check::make_tensors(*op, r);
+        if (check::call(*op, r, tensors) != RN_OK) return check::command_line(*op, r) + ": " + rn_last_error();
+        const std::string error = op->judge(r, tensors).error;
+        if (!error.empty()) return check::command_line(*op, r) + ": " + error;
+      }
+    }
+  }
+  return "";
+}
+
 // Rows a little more than 2^32 bytes apart, in memory that is not there until it is written to.
 bool far_rows_are_right() {
   constexpr std::int64_t kStride = (std::int64_t{1} << 30) + 16, kRows = 2, kCols = 8;
@@ -67,7 +89,8 @@ std::string first_failure() {
     const check::Report report = check::run(c);
     if (!report.ok()) return check::command_line(c) + ": " + report.error;
   }
-  return far_rows_are_right() ? "" : "rows 2^32 bytes apart";
+  if (!far_rows_are_right()) return "rows 2^32 bytes apart";
+  return first_failing_operation();
 }
 
 TEST(Mutants, NoneIsGood) {

@@ -46,3 +46,32 @@ plant(row-inl.h "X::kNarrow && round ?" "X::kNarrow && round && !mutant(Mutant::
 plant(add-inl.h "      return X::template load<Split>(kept + i);"
   "      if (mutant(Mutant::kUnroundedSum)) return sum;
       return X::template load<Split>(kept + i);")
+
+plant(backward_fast-inl.h "const Pair g = mul(dy, F32::load<false>(at.w + i));"
+  "const Pair g = mutant(Mutant::kGradientWithoutWeight) ? dy : mul(dy, F32::load<false>(at.w + i));")
+plant(backward_fast-inl.h "add(F32::load<false>(at.dbias + i), dy)"
+  "add(F32::load<false>(at.dbias + i), mutant(Mutant::kBiasGradientWeighted) ? g : dy)")
+plant(backward_fast-inl.h "if constexpr (kAdded) result ="
+  "if (kAdded && !mutant(Mutant::kArrivingGradientDropped)) result =")
+plant(gated_rms_norm_backward-inl.h "store(slope_ + i, value.slope)"
+  "store(slope_ + i, mutant(Mutant::kGateSlopeIsSilu) ? value.silu : value.slope)")
+plant(gated_rms_norm_backward-inl.h "const double k = static_cast<double>(call_.width)"
+  "const double k = static_cast<double>(mutant(Mutant::kGroupMeanOverRow) ? call_.cols : call_.width)")
+plant(gated_rms_norm_backward-inl.h "inv * inv * (sums.product / k) * inv"
+  "inv * inv * (sums.product / k) * (mutant(Mutant::kGatedInverseSquared) ? 1 : inv)")
+plant(float8-inl.h "as_int(add(within, splat(0x1.8p23f)))"
+  "as_int(add(mutant(Mutant::kCodesRoundedDown) ? sub(within, splat(0.5f)) : within, splat(0x1.8p23f)))")
+plant(float8-inl.h "splat(-127.0f)" "splat(mutant(Mutant::kLowestCodeMinus128) ? -128.0f : -127.0f)")
+plant(quantize-inl.h "bits = (bits + 0x7fffff) & 0x7f800000"
+  "bits = (bits + (mutant(Mutant::kPowerOfTwoDown) ? 0 : 0x7fffff)) & 0x7f800000")
+plant(qk_norm_rope-inl.h "if (call_.interleaved) {
+          turn_pairs" "if (call_.interleaved && !mutant(Mutant::kPairsTakenAsHalves)) {
+          turn_pairs")
+plant(qk_norm_rope-inl.h "const int64_t position = position_at(walk[6])"
+  "const int64_t position = mutant(Mutant::kPositionsIgnored) ? 0 : position_at(walk[6])")
+plant(qk_norm_rope-inl.h "sub(mul(va, c), mul(vb, s))"
+  "(mutant(Mutant::kSineNegated) ? add(mul(va, c), mul(vb, s)) : sub(mul(va, c), mul(vb, s)))")
+plant(channel_kernels.cc "if (call.weight_offset == 0) return w;"
+  "if (call.weight_offset == 0 || mutant(Mutant::kChannelOffsetDropped)) return w;")
+plant(kernels.cc "static_cast<double>(call.total_cols)"
+  "static_cast<double>(mutant(Mutant::kSliceMeanOverSlice) ? call.cols : call.total_cols)")

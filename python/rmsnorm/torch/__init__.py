@@ -12,6 +12,7 @@ takes a C++20 compiler and about a minute, once.
 from .functions import (
     add_layer_norm,
     add_rms_norm,
+    add_rms_norm_quantize,
     center,
     gated_rms_norm,
     group_rms_norm,
@@ -32,6 +33,7 @@ __all__ = [
     "RMSNorm",
     "add_layer_norm",
     "add_rms_norm",
+    "add_rms_norm_quantize",
     "center",
     "gated_rms_norm",
     "group_rms_norm",

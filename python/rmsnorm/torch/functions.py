@@ -221,3 +221,44 @@ def rms_norm_quantize(
         dtype,
     )
     return out, None if scaling == "static" else scale
+
+
+def add_rms_norm_quantize(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = RMS_EPSILON,
+    weight_offset: float = 0.0,
+    epsilon_placement: str = "inside",
+    rounding: str = "once",
+    partial: int = 0,
+    norm_input: str = "rounded_sum",
+    scaling: str = "per_row",
+    static_scale: float = 1.0,
+    power_of_two: bool = False,
+    dtype: torch.dtype = torch.int8,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The residual add, RMSNorm of the sum, and its quantisation in one pass. It has no gradient.
+
+    Returns (out, residual_out, scale); with scaling 'static' scale is None. Arguments as for
+    rmsnorm.add_rms_norm_quantize.
+    """
+    out, residual_out, scale = _ops.add_rms_norm_quantize.default(
+        x,
+        residual,
+        weight,
+        bias,
+        epsilon,
+        weight_offset,
+        epsilon_placement,
+        rounding,
+        partial,
+        norm_input,
+        scaling,
+        static_scale,
+        power_of_two,
+        dtype,
+    )
+    return out, residual_out, None if scaling == "static" else scale

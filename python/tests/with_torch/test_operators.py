@@ -41,6 +41,10 @@ def arguments():
             (px, pw, None, 1e-6, 0.0, "inside", "once", 0, scaling, 1.0, False, torch.int8)
             for scaling in ("static", "per_row", "per_group")
         ],
+        "add_rms_norm_quantize": [
+            (px, py, pw, None, 1e-6, 0.0, "inside", "once", 0, "rounded_sum", scaling, 1.0, False, torch.int8)
+            for scaling in ("static", "per_row", "per_group")
+        ],
         "rms_norm_backward": [
             (py, px, pw, None, 1e-6, 0.0, "inside", 0, torch.float32, [True, True, True]),
             (py, px, None, px, 1e-6, 0.0, "inside", 0, torch.float32, [True, False, False]),

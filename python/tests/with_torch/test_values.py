@@ -76,6 +76,19 @@ def test_quantize_is_that_of_the_library():
     assert rt.rms_norm_quantize(x, dtype=torch.float8_e4m3fn)[0].dtype == torch.float8_e4m3fn
 
 
+def test_add_quantize_is_that_of_the_library():
+    x, residual = torch.randn(4, 300), torch.randn(4, 300)
+    for scaling, columns in (("per_row", 1), ("per_group", 3)):
+        out, total, scale = rt.add_rms_norm_quantize(x, residual, scaling=scaling)
+        expected, expected_total, expected_scale = rmsnorm.add_rms_norm_quantize(x, residual, scaling=scaling)
+        assert out.dtype == torch.int8 and scale.shape == (4, columns)
+        assert np.array_equal(out.numpy(), expected) and np.array_equal(scale.numpy(), expected_scale)
+        assert np.array_equal(total.numpy(), expected_total)
+    out, total, scale = rt.add_rms_norm_quantize(x.bfloat16(), residual, scaling="static", norm_input="unrounded_sum")
+    assert scale is None and total.dtype == torch.float32
+    assert torch.equal(total, x.bfloat16().float() + residual)
+
+
 def test_tensors_through_dlpack():
     """The NumPy interface takes tensors too, bfloat16 without ml_dtypes, and does not copy them."""
     x = torch.randn(3, 64).bfloat16()

@@ -35,6 +35,10 @@ TORCH_LIBRARY(rmsnorm, library) {
       "rms_norm_quantize(Tensor x, Tensor? weight, Tensor? bias, float epsilon, float weight_offset, "
       "str epsilon_placement, str rounding, int partial, str scaling, float static_scale, bool power_of_two, "
       "ScalarType dtype) -> (Tensor, Tensor)");
+  library.def(
+      "add_rms_norm_quantize(Tensor x, Tensor residual, Tensor? weight, Tensor? bias, float epsilon, "
+      "float weight_offset, str epsilon_placement, str rounding, int partial, str norm_input, str scaling, "
+      "float static_scale, bool power_of_two, ScalarType dtype) -> (Tensor, Tensor, Tensor)");
 
   library.def(
       "rms_norm_backward(Tensor dy, Tensor x, Tensor? weight, Tensor? through, float epsilon, float weight_offset, "
@@ -61,6 +65,7 @@ TORCH_LIBRARY(rmsnorm, library) {
   library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_##suffix);                       \
   library.impl("channels", rmsnorm_torch::channels_##suffix);                               \
   library.impl("rms_norm_quantize", rmsnorm_torch::rms_norm_quantize_##suffix);             \
+  library.impl("add_rms_norm_quantize", rmsnorm_torch::add_rms_norm_quantize_##suffix);     \
   library.impl("rms_norm_backward", rmsnorm_torch::rms_norm_backward_##suffix);             \
   library.impl("layer_norm_backward", rmsnorm_torch::layer_norm_backward_##suffix);         \
   library.impl("gated_rms_norm_backward", rmsnorm_torch::gated_rms_norm_backward_##suffix); \

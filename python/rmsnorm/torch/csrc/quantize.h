@@ -1,4 +1,4 @@
-// rms_norm_quantize. A quantised output has no gradient.
+// rms_norm_quantize and add_rms_norm_quantize. A quantised output has no gradient.
 #ifndef RMSNORM_TORCH_QUANTIZE_H_
 #define RMSNORM_TORCH_QUANTIZE_H_
 
@@ -6,8 +6,8 @@
 
 namespace rmsnorm_torch {
 
-inline rmsnorm::Scaling scaling(const std::string& text) {
-  return choice<rmsnorm::Scaling>("rms_norm_quantize", "scaling", text, {"static", "per_row", "per_group"});
+inline rmsnorm::Scaling scaling(const char* op, const std::string& text) {
+  return choice<rmsnorm::Scaling>(op, "scaling", text, {"static", "per_row", "per_group"});
 }
 
 inline TwoTensors quantized_like(const Tensor& x, rmsnorm::Scaling by, at::ScalarType dtype) {
@@ -24,7 +24,7 @@ inline TwoTensors rms_norm_quantize_cpu(const Tensor& x, const OptionalTensor& w
                                         at::ScalarType dtype) {
   const Tensor in = rows(x);
   const OptionalTensor w = rows(weight), b = rows(bias);
-  const rmsnorm::Scaling how = scaling(by);
+  const rmsnorm::Scaling how = scaling("rms_norm_quantize", by);
   const auto result = quantized_like(x, how, dtype);
   const auto& [out, scale] = result;
   const auto sv = wanted(scale, how != rmsnorm::Scaling::kStatic);
@@ -39,7 +39,35 @@ inline TwoTensors rms_norm_quantize_cpu(const Tensor& x, const OptionalTensor& w
 inline TwoTensors rms_norm_quantize_meta(const Tensor& x, const OptionalTensor&, const OptionalTensor&, double, double,
                                          std::string, std::string, int64_t, std::string by, double, bool,
                                          at::ScalarType dtype) {
-  return quantized_like(x, scaling(by), dtype);
+  return quantized_like(x, scaling("rms_norm_quantize", by), dtype);
+}
+
+inline ThreeTensors add_rms_norm_quantize_cpu(const Tensor& x, const Tensor& residual, const OptionalTensor& weight,
+                                              const OptionalTensor& bias, double epsilon, double weight_offset,
+                                              std::string placement, std::string round, int64_t partial,
+                                              std::string input, std::string by, double static_scale, bool power_of_two,
+                                              at::ScalarType dtype) {
+  constexpr char kName[] = "add_rms_norm_quantize";
+  const Tensor in = rows(x), r = rows(residual);
+  const OptionalTensor w = rows(weight), b = rows(bias);
+  const rmsnorm::Scaling how = scaling(kName, by);
+  const auto [out, scale] = quantized_like(x, how, dtype);
+  const Tensor sum = dense_like(x, residual.scalar_type());
+  const auto sv = wanted(scale, how != rmsnorm::Scaling::kStatic);
+  const rmsnorm::AddRmsNormQuantizeOptions options = {
+      {{epsilon, weight_offset, epsilon_placement(kName, placement), rounding(kName, round), partial},
+       norm_input(kName, input)},
+      {how, static_cast<float>(static_scale), power_of_two}};
+  const auto ov = view(out), rv = view(sum);
+  run([&] { rmsnorm::add_rms_norm_quantize(ov, rv, sv, view(in), view(r), view(w), view(b), options, execution()); });
+  return {out, sum, scale};
+}
+
+inline ThreeTensors add_rms_norm_quantize_meta(const Tensor& x, const Tensor& residual, const OptionalTensor&,
+                                               const OptionalTensor&, double, double, std::string, std::string, int64_t,
+                                               std::string, std::string by, double, bool, at::ScalarType dtype) {
+  const auto [out, scale] = quantized_like(x, scaling("add_rms_norm_quantize", by), dtype);
+  return {out, dense_like(x, residual.scalar_type()), scale};
 }
 
 }  // namespace rmsnorm_torch

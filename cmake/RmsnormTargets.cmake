@@ -15,6 +15,8 @@ set(RMSNORM_KERNEL_OBJECTS "") # their objects, as generator expressions
 
 # The sanitizer builds take a few, because each set is a minute of compiling.
 set(RMSNORM_ONLY_TARGETS "" CACHE STRING "Build these kernels only, for instance avx2;scalar; empty: all")
+# Instrumented and optimised kernels take minutes to compile, and their tests are short.
+set(RMSNORM_KERNEL_OPTIONS "" CACHE STRING "More compile options for the kernels, for instance -O0")
 
 # rmsnorm_add_target(<name> <flags> <source that needs them>)
 function(rmsnorm_add_target name flags probe)
@@ -34,7 +36,7 @@ function(rmsnorm_add_target name flags probe)
   target_compile_definitions(rmsnorm_${name} PRIVATE RMSNORM_TARGET=${name} RMSNORM_TARGET_IS_${upper})
   target_compile_options(rmsnorm_${name} PRIVATE -ffp-contract=off -fno-math-errno -Wall -Wextra ${flag_list})
   # -O3 makes no kernel faster (lab/kernels/notes.md) and takes four times as long to compile.
-  target_compile_options(rmsnorm_${name} PRIVATE $<$<CONFIG:Release>:-O2>)
+  target_compile_options(rmsnorm_${name} PRIVATE $<$<CONFIG:Release>:-O2> ${RMSNORM_KERNEL_OPTIONS})
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     # GCC 12 warns about its own intrinsics, which start from undefined registers.
     target_compile_options(rmsnorm_${name} PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)

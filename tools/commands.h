@@ -10,6 +10,7 @@ void add_info_command(CLI::App& app);
 void add_norm_command(CLI::App& app);
 void add_check_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_convert_commands(CLI::App& app);  // inspect, convert, fold, verify
 
 // Subcommands of `norm` and `check`, one for each operation of check/operation.h.
 void add_norm_operations(CLI::App& norm);

@@ -20,6 +20,7 @@ std::string main_footer() {
       "  rmsnorm norm rms_norm x.npy --weight w.npy --epsilon 1e-5 -o y.npy\n"
       "  rmsnorm check rms_norm x=16x4096:bf16 w=f32\n"
       "  rmsnorm bench --quick\n"
+      "  rmsnorm convert gpt2/ gpt2-rms/\n"
       "\nExit codes:\n";
   for (const ExitCodeText& entry : kExitCodes) {
     text += fmt::format("  {}  {}\n", static_cast<int>(entry.code), entry.meaning);
@@ -41,6 +42,7 @@ int run(int argc, char** argv) {
   add_norm_command(app);
   add_check_command(app);
   add_bench_command(app);
+  add_convert_commands(app);
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) fail_errno("standard output", "write");

@@ -1,0 +1,220 @@
+// rmsnorm inspect, convert, fold, verify: models, as Hugging Face directories or ONNX files.
+#include <fmt/format.h>
+
+#include <array>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+#include "convert/convert.h"
+#include "convert/refusal.h"
+#include "tools/arguments.h"
+#include "tools/commands.h"
+#include "tools/error.h"
+#include "tools/formats/output_file.h"
+
+namespace rmsnorm::tools {
+
+namespace {
+
+using convert::Affine;
+using convert::Entry;
+using convert::Report;
+using convert::Request;
+using convert::Target;
+using convert::Tie;
+
+template <class Enum>
+struct Choice {
+  const char* name;
+  Enum value;
+};
+
+constexpr Choice<Affine> kAffines[] = {
+    {"auto", Affine::kAuto}, {"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
+constexpr Choice<Entry> kEntries[] = {{"auto", Entry::kAuto}, {"weights", Entry::kWeights}, {"op", Entry::kOp}};
+constexpr Choice<Target> kTargets[] = {{"auto", Target::kAuto},
+                                       {"stock", Target::kStock},
+                                       {"hf", Target::kHf},
+                                       {"timm", Target::kTimm},
+                                       {"llama", Target::kLlama},
+                                       {"onnx-rms23", Target::kOnnxRms23},
+                                       {"onnx-simplified", Target::kOnnxSimplified},
+                                       {"onnx-plain", Target::kOnnxPlain}};
+
+template <class Enum, std::size_t N>
+std::string names_of(const Choice<Enum> (&choices)[N]) {
+  std::string names;
+  for (const auto& choice : choices) names += (names.empty() ? "" : ", ") + std::string(choice.name);
+  return names;
+}
+
+template <class Enum, std::size_t N>
+Enum chosen(const char* option, const std::string& name, const Choice<Enum> (&choices)[N]) {
+  for (const auto& choice : choices) {
+    if (choice.name == name) return choice.value;
+  }
+  fail(ExitCode::kUsage, "{} is {}; it must be one of {}", option, in_quotes(name), names_of(choices));
+}
+
+// What the command line says, before it is understood.
+struct ModelArguments {
+  Request request;
+  std::string affine = "auto";
+  std::string entry = "auto";
+  std::string target = "auto";
+  std::string type = "same";
+  std::string report;
+  bool untie = false;
+  bool keep_tie = false;
+  bool json = false;
+
+  void understand() {
+    request.affine = chosen("--affine", affine, kAffines);
+    request.entry = chosen("--entry", entry, kEntries);
+    request.target = chosen("--target", target, kTargets);
+    if (type != "same") request.type = parse_type("--dtype", type);
+    if (request.type == RN_F64) fail(ExitCode::kUsage, "--dtype is f64; it must be same, f32, f16 or bf16");
+    if (untie && keep_tie) fail(ExitCode::kUsage, "--untie and --keep-tie are both given; at most one may be");
+    request.tie = untie ? Tie::kUntie : keep_tie ? Tie::kKeep : Tie::kAuto;
+  }
+};
+
+struct Command {
+  const char* name;
+  const char* summary;
+  void (*checkpoint)(const Request&, Report&);
+  void (*onnx)(const Request&, Report&);
+  bool writes;  // a model
+};
+
+constexpr Command kCommands[] = {
+    {"inspect", "Show the streams, norms and writers of a model and what `convert` would do",
+     convert::checkpoint::inspect, convert::onnx::inspect, false},
+    {"convert", "Write the same function with RMSNorm in place of LayerNorm", convert::checkpoint::convert,
+     convert::onnx::convert, true},
+    {"fold", "Fold the norms' weights into the linear layers that read them", convert::checkpoint::fold,
+     convert::onnx::fold, true},
+    {"verify", "Prove that OUT computes what ORIGINAL computes", convert::checkpoint::verify, convert::onnx::verify,
+     false},
+};
+
+constexpr char kExamples[] = R"(
+IN is a Hugging Face directory (config.json and safetensors files) or an ONNX file. IN is never changed; OUT must not
+exist, and appears whole or not at all.
+
+Examples:
+  rmsnorm inspect gpt2/
+  rmsnorm convert gpt2/ gpt2-rms/
+  rmsnorm verify gpt2/ gpt2-rms/
+  rmsnorm convert recogniser.onnx recogniser-rms.onnx --target onnx-plain
+
+Refusals (exit code 3):
+)";
+
+std::string footer() {
+  std::string text = kExamples;
+  for (const auto& refusal : convert::kRefusals) text += fmt::format("  {}  {}\n", refusal.name, refusal.meaning);
+  return text;
+}
+
+void write_report(const std::string& path, const Report& report) {
+  OutputFile file(path);
+  const std::string text = report.json.dump(2) + "\n";
+  file.write(std::as_bytes(std::span(text)));
+  file.finish();
+  file.publish();
+}
+
+void run(const Command& command, ModelArguments& a) {
+  a.understand();
+  const bool directory = std::filesystem::is_directory(a.request.input);
+  if (!directory && !std::filesystem::exists(a.request.input)) {
+    fail(ExitCode::kInputOutput, "{}: there is no such file or directory", a.request.input);
+  }
+  Report report;
+  const auto show = [&] {
+    if (!a.report.empty()) write_report(a.report, report);
+    if (a.json) {
+      fmt::print("{}\n", report.json.dump());
+    } else {
+      fmt::print("{}", report.text);
+    }
+    std::fflush(stdout);
+  };
+  try {
+    (directory ? command.checkpoint : command.onnx)(a.request, report);
+  } catch (const convert::Refusal& refusal) {
+    report.json["refused"] = {
+        {"code", refusal_name(refusal.refusal())}, {"site", refusal.site()}, {"message", refusal.what()}};
+    show();
+    throw;
+  } catch (const ToolError& error) {
+    if (error.code() == ExitCode::kOutsideBudget) show();
+    throw;
+  }
+  show();
+}
+
+void add_command(CLI::App& app, const Command& c) {
+  auto* command = app.add_subcommand(c.name, c.summary);
+  auto a = std::make_shared<ModelArguments>();
+  Request& r = a->request;
+  const bool convert = std::string_view(c.name) == "convert";
+  const bool verify = std::string_view(c.name) == "verify";
+  const bool inspect = std::string_view(c.name) == "inspect";
+  command->footer(footer());
+  command->add_option(verify ? "ORIGINAL" : "IN", r.input, "the model")->required()->type_name("");
+  if (!inspect) {
+    command->add_option("OUT", r.output, verify ? "what `convert` or `fold` wrote" : "the new model")
+        ->required()
+        ->type_name("");
+  }
+  if (!verify) {
+    command->add_option("--affine", a->affine, names_of(kAffines) + ": what becomes of the norms' weights and biases")
+        ->type_name("MODE");
+    command->add_option("--recipe", r.recipe, "a recipe of your own, see docs/recipes.md")->type_name("F");
+  }
+  if (convert || inspect) {
+    command->add_option("--entry", a->entry, names_of(kEntries) + ": centre the entry by weights or by an operation")
+        ->type_name("E");
+    command->add_flag("--untie", a->untie, "store the head apart from the embedding");
+    command->add_flag("--keep-tie", a->keep_tie, "refuse where the head would have to be stored apart");
+    command->add_option("--target", a->target, names_of(kTargets))->type_name("T");
+  }
+  if (c.writes) {
+    command->add_option("--dtype", a->type, "same (default), f32, f16 or bf16: the type of changed tensors")
+        ->type_name("TYPE");
+    command->add_option("--adapter", r.adapter, "a LoRA adapter's directory to convert along")->type_name("DIR");
+    command->add_flag("--carry-rounding", r.carry_rounding,
+                      "carry each rounding error along a column, so that columns keep a mean near 0");
+  }
+  if (!inspect) {
+    command->add_option("--chunk", r.chunk, "bytes of memory for tensors in flight (default 64 MiB)")
+        ->type_name("N")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::size_t{4096}, std::size_t{1} << 40));
+    command->add_option("--threads", r.threads, "at most N threads; 0 (default): one per CPU")
+        ->type_name("N")
+        ->check(CLI::Range(0, 1 << 10));
+  }
+  if (verify) {
+    command->add_option("--vectors", r.vectors, "random vectors for each norm, reader and writer (default 8)")
+        ->type_name("K")
+        ->check(CLI::Range(1, 1 << 16));
+  }
+  if (inspect) {
+    command->add_option("--svg", r.drawing, "draw the streams of an ONNX graph into this file")->type_name("F");
+  }
+  command->add_option("--report", a->report, "write the report as JSON into this file, too")->type_name("F");
+  command->add_flag("--json", a->json, "print JSON instead of text");
+  command->callback([a, &c] { run(c, *a); });
+}
+
+}  // namespace
+
+void add_convert_commands(CLI::App& app) {
+  for (const Command& command : kCommands) add_command(app, command);
+}
+
+}  // namespace rmsnorm::tools

@@ -1,0 +1,13 @@
+# Writes OUT: the text of each file of RECIPES, and of PROGRAM, as C++.
+set(text "#include \"convert/checkpoint/recipe.h\"\n\nnamespace rmsnorm::convert::checkpoint {\n\n")
+string(APPEND text "const std::vector<RecipeText>& built_in_recipes() {\n")
+string(APPEND text "  static const std::vector<RecipeText> recipes{\n")
+foreach(recipe IN LISTS RECIPES)
+  get_filename_component(name ${recipe} NAME)
+  file(READ ${recipe} content)
+  string(APPEND text "{\"${name}\", R\"embedded(${content})embedded\"},\n")
+endforeach()
+string(APPEND text "};\n  return recipes;\n}\n\nstd::string_view modeling_program() {\n  return R\"embedded(")
+file(READ ${PROGRAM} content)
+string(APPEND text "${content})embedded\";\n}\n\n}  // namespace rmsnorm::convert::checkpoint\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,1 @@
+"""Loads a converted checkpoint with RMSNorm in place of LayerNorm."""

@@ -118,9 +118,14 @@ std::string footer() {
   return text;
 }
 
+// Names of files need not be UTF-8; JSON must be.
+std::string json_text(const Report& report, int indent) {
+  return report.json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 void write_report(const std::string& path, const Report& report) {
   OutputFile file(path);
-  const std::string text = report.json.dump(2) + "\n";
+  const std::string text = json_text(report, 2) + "\n";
   file.write(std::as_bytes(std::span(text)));
   file.finish();
   file.publish();
@@ -136,7 +141,7 @@ void run(const Command& command, ModelArguments& a) {
   const auto show = [&] {
     if (!a.report.empty()) write_report(a.report, report);
     if (a.json) {
-      fmt::print("{}\n", report.json.dump());
+      fmt::print("{}\n", json_text(report, -1));
     } else {
       fmt::print("{}", report.text);
     }
@@ -173,8 +178,8 @@ void add_command(CLI::App& app, const Command& c) {
   if (!verify) {
     command->add_option("--affine", a->affine, names_of(kAffines) + ": what becomes of the norms' weights and biases")
         ->type_name("MODE");
-    command->add_option("--recipe", r.recipe, "a recipe of your own, see docs/recipes.md")->type_name("F");
   }
+  command->add_option("--recipe", r.recipe, "a recipe of your own, see docs/recipes.md")->type_name("F");
   if (convert || inspect) {
     command->add_option("--entry", a->entry, names_of(kEntries) + ": centre the entry by weights or by an operation")
         ->type_name("E");

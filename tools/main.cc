@@ -7,7 +7,7 @@
 #include "rmsnorm/rmsnorm.h"
 #include "tools/commands.h"
 #include "tools/error.h"
-#include "tools/formats/output_file.h"
+#include "tools/formats/temporaries.h"
 
 namespace rmsnorm::tools {
 

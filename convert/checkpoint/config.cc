@@ -134,7 +134,8 @@ Recipe choose_recipe(const Json& config, const std::string& path) {
   if (!path.empty()) return parse_recipe(read_text(path, kMaxRecipeBytes), path);
   const Json* type = walk(config, "model_type");
   if (type == nullptr || !type->is_string()) {
-    refuse(RefusalCode::kUnknown, "model_type", "config.json has no model_type; it must name a family, or --recipe a file");
+    refuse(RefusalCode::kUnknown, "model_type",
+           "config.json has no model_type; it must name a family, or --recipe a file");
   }
   std::string known;
   for (const RecipeText& text : built_in_recipes()) {

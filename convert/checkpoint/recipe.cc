@@ -226,18 +226,17 @@ Stream read_stream(const Json& json, const std::string& place, const Inherited& 
   stream.counts = read_counts(fields, defaults.counts);
   stream.when = condition(fields);
   if (!rms) read_entry(fields, stream);
-  fields.for_each("sites", [&](const Json& value, const std::string& at) {
-    read_site(value, at, inherited, false, stream.sites);
-  });
+  fields.for_each(
+      "sites", [&](const Json& value, const std::string& at) { read_site(value, at, inherited, false, stream.sites); });
   stream.writers = read_item_list(fields, "writers", inherited.layout);
   fields.finish();
   if (stream.width.empty()) fail_input("{}.width is missing; it must be there or beside the streams", place);
   return stream;
 }
 
-Tie read_tie(const Json& json, const std::string& place) {
+TiedNames read_tie(const Json& json, const std::string& place) {
   Fields fields(json, place);
-  Tie tie;
+  TiedNames tie;
   tie.table = Fields::text_of(fields.need("table"), fields.place("table"));
   tie.copies = fields.texts("copies");
   tie.head = fields.text("head");
@@ -309,11 +308,11 @@ void read_body(Fields& fields, Recipe& recipe) {
   fields.for_each("streams", [&](const Json& value, const std::string& at) {
     recipe.streams.push_back(read_stream(value, at, inherited, recipe.rms));
   });
-  fields.for_each("local", [&](const Json& value, const std::string& at) {
-    read_site(value, at, inherited, true, recipe.local);
-  });
+  fields.for_each(
+      "local", [&](const Json& value, const std::string& at) { read_site(value, at, inherited, true, recipe.local); });
   recipe.local_counts = inherited.counts;
-  fields.for_each("ties", [&](const Json& value, const std::string& at) { recipe.ties.push_back(read_tie(value, at)); });
+  fields.for_each("ties",
+                  [&](const Json& value, const std::string& at) { recipe.ties.push_back(read_tie(value, at)); });
   fields.for_each("bias_keys", [&](const Json& value, const std::string& at) {
     Fields key(value, at);
     BiasKey& bias = recipe.bias_keys.emplace_back();

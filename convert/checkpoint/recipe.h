@@ -30,19 +30,19 @@ struct Rows {
 
 // A tensor that reads or writes a stream, with its bias. Names are patterns, see pattern.h.
 struct Item {
-  std::string module;   // for messages and programs
+  std::string module;  // for messages and programs
   std::string weight;
-  std::string bias;     // empty: it never has one
+  std::string bias;  // empty: it never has one
   bool optional = false;
   Layout layout = Layout::kLinear;
-  Rows rows;            // readers: only these read the norm
-  int chunks = 1;       // readers: the input is so many copies of the width side by side
+  Rows rows;                  // readers: only these read the norm
+  int chunks = 1;             // readers: the input is so many copies of the width side by side
   bool bias_cancels = false;  // readers: a bias added here changes no output
-  std::string groups;   // local writers: a config key or number; rows are [groups, parts, width]
+  std::string groups;         // local writers: a config key or number; rows are [groups, parts, width]
   int parts = 1;
   int part = 0;
-  std::string scale;    // writers: the LayerScale vector behind it
-  Json when;            // null: always
+  std::string scale;  // writers: the LayerScale vector behind it
+  Json when;          // null: always
 };
 
 struct Site {
@@ -50,8 +50,8 @@ struct Site {
   bool optional = false;
   int first = 0;  // the first value of the norm's own index
   Gain gain = Gain::kWeight;
-  std::string width;   // empty: the stream's
-  Json epsilon;        // a config key or a number
+  std::string width;  // empty: the stream's
+  Json epsilon;       // a config key or a number
   std::vector<Item> readers;
   std::vector<Item> writers;  // local sites only
   std::string exposed;        // why nothing may be folded; empty: it may
@@ -76,7 +76,7 @@ struct Stream {
   Json when;
 };
 
-struct Tie {
+struct TiedNames {
   std::string table;
   std::vector<std::string> copies;  // other names of the same tensor
   std::string head;
@@ -114,7 +114,7 @@ struct Recipe {
   std::vector<std::pair<std::string, std::string>> renames;
   Json defaults = Json::object();
   Json no_parameters;  // null: the norms have weights
-  std::vector<Tie> ties;
+  std::vector<TiedNames> ties;
   std::vector<Stream> streams;
   std::vector<Site> local;  // norms apart from the streams, with writers of their own
   std::map<char, std::string> local_counts;
@@ -132,7 +132,7 @@ Recipe parse_recipe(std::string_view text, const std::string& name);
 class Config {
  public:
   Config(const Json& config, const Json& defaults) : config_(config), defaults_(defaults) {}
-  Json value(std::string_view key) const;      // null when neither has it
+  Json value(std::string_view key) const;  // null when neither has it
   bool in_file(std::string_view key) const;
   std::int64_t integer(const std::string& key_or_number, std::string_view what) const;
   double epsilon(const Json& key_or_number, std::string_view site) const;

@@ -1,56 +1,22 @@
 #include "tools/formats/output_file.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "tools/error.h"
+#include "tools/formats/temporaries.h"
 #include "tools/progress.h"
 
 namespace rmsnorm::tools {
 
 namespace {
-
-// Paths that a signal handler may remove. A slot is claimed by the main code and only read by the handler.
-constexpr int kSlots = 8;
-struct Slot {
-  std::atomic<bool> active{false};
-  char path[PATH_MAX];
-};
-std::array<Slot, kSlots> slots;
-
-int register_temporary(const std::string& path) {
-  for (int i = 0; i < kSlots; ++i) {
-    Slot& slot = slots[static_cast<std::size_t>(i)];
-    if (slot.active.load() || path.size() >= sizeof(slot.path)) continue;
-    std::memcpy(slot.path, path.c_str(), path.size() + 1);
-    slot.active.store(true);
-    return i;
-  }
-  return -1;  // a path too long for a signal handler's buffer: it is still removed on every error
-}
-
-void unregister_temporary(int slot) {
-  if (slot >= 0) slots[static_cast<std::size_t>(slot)].active.store(false);
-}
-
-extern "C" void remove_temporaries(int signal_number) {
-  for (Slot& slot : slots) {
-    if (slot.active.load()) ::unlink(slot.path);
-  }
-  // The handler was installed with SA_RESETHAND: this ends the process as the signal would have.
-  ::raise(signal_number);
-}
 
 // The new file gets the rights of the one it replaces, or those that the umask leaves.
 mode_t wanted_mode(const std::string& path) {
@@ -90,15 +56,14 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)), final_(resolv
   const std::string name = std::filesystem::path(final_).filename().string();
   std::string temporary = folder_of(final_) + "/." + name.substr(0, 100) + ".rmsnorm-XXXXXX";
   const mode_t mode = wanted_mode(final_);
-  // A signal between the creation and the registration would leave the file.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  descriptor_ = ::mkostemp(temporary.data(), O_CLOEXEC);
-  const int error = errno;
-  if (descriptor_ >= 0) slot_ = register_temporary(temporary);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  int error = 0;
+  {
+    // A signal between the creation and the registration would leave the file.
+    const SignalsBlocked blocked;
+    descriptor_ = ::mkostemp(temporary.data(), O_CLOEXEC);
+    error = errno;
+    if (descriptor_ >= 0) slot_ = register_temporary(temporary, false);
+  }
   if (descriptor_ < 0) {
     errno = error;
     fail_errno(path_, "write");
@@ -143,21 +108,6 @@ void OutputFile::publish() {
     ::fsync(folder);
     ::close(folder);
   }
-}
-
-void install_signal_handlers() {
-  struct sigaction action = {};
-  action.sa_handler = remove_temporaries;
-  action.sa_flags = SA_RESETHAND;
-  sigfillset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction present;
-    // A signal that the parent ignores (nohup) stays ignored.
-    if (::sigaction(number, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) {
-      ::sigaction(number, &action, nullptr);
-    }
-  }
-  ::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace rmsnorm::tools

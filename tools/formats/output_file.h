@@ -29,10 +29,6 @@ class OutputFile {
   int slot_ = -1;  // in the list that the signal handler reads
 };
 
-// Installs the handlers that remove temporary files when a signal ends the process, and turns a file size limit from a
-// death into a write error. Called once by main.
-void install_signal_handlers();
-
 }  // namespace rmsnorm::tools
 
 #endif  // RMSNORM_TOOLS_FORMATS_OUTPUT_FILE_H_

@@ -1,0 +1,185 @@
+#include "convert/checkpoint/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "convert/checkpoint/planner.h"
+#include "tools/formats/safetensors_dtype.h"
+
+namespace rmsnorm::convert::checkpoint {
+
+using tools::in_quotes;
+
+std::uint64_t Action::bytes() const {
+  if (copied()) return source->bytes;
+  return static_cast<std::uint64_t>(*tools::element_count(shape)) *
+         static_cast<std::uint64_t>(tools::safetensors_bits(dtype).value_or(8) / 8);
+}
+
+std::string Action::what() const {
+  if (fill) return fmt::format("set to {}", *fill);
+  std::string text = source == nullptr ? "create" : source->name != name ? "copy of " + source->name : "";
+  const auto add = [&](bool does, const char* word) {
+    if (does) text += (text.empty() ? "" : ", ") + std::string(word);
+  };
+  add(!terms.empty(), "add W b");
+  add(!folds.empty(), "fold weight");
+  add(scale != nullptr, "fold LayerScale");
+  add(!centre.empty(),
+      centre.size() > 1 || centre.front().end - centre.front().begin < matrix.outputs() ? "centre groups" : "centre");
+  return text.empty() ? "keep" : text;
+}
+
+const char* folded_name(Folded folded) {
+  return folded == Folded::kNone ? "none" : folded == Folded::kBias ? "bias" : "full";
+}
+
+double power_of_scale(std::vector<double> scale) {
+  if (scale.empty()) return 1;
+  for (double& value : scale) value = std::fabs(value);
+  std::sort(scale.begin(), scale.end());
+  const std::size_t middle = scale.size() / 2;
+  const double median = scale.size() % 2 == 1 ? scale[middle] : (scale[middle - 1] + scale[middle]) / 2;
+  if (!(median > 0) || !std::isfinite(median)) return 1;
+  const double below = std::ldexp(1.0, std::ilogb(median));
+  return median - below > 2 * below - median ? 2 * below : below;
+}
+
+Planner::Planner(const Model& model, const Request& request, Purpose purpose)
+    : model_(model), request_(request), purpose_(purpose), affine_(request.affine) {
+  if (affine_ == Affine::kAuto) affine_ = purpose == Purpose::kFold ? Affine::kFull : Affine::kKeep;
+  untied_.assign(model.ties.size(), false);
+  plan_.config = model.config.json();
+}
+
+void Planner::begin_with_copies() {
+  for (const StoredTensor& tensor : model_.checkpoint.tensors()) {
+    Action action;
+    action.name = tensor.name;
+    action.source = &tensor;
+    action.shard = tensor.shard;
+    action.dtype = tensor.dtype;
+    action.shape = tensor.shape;
+    by_name_[tensor.name] = plan_.actions.size();
+    plan_.actions.push_back(std::move(action));
+  }
+}
+
+Action& Planner::action(const std::string& name) { return plan_.actions[by_name_.at(name)]; }
+
+Action& Planner::add_action(const std::string& name, const StoredTensor* source, const StoredTensor& like,
+                            tools::Shape shape) {
+  const auto [at, fresh] = by_name_.emplace(name, plan_.actions.size());
+  if (fresh) plan_.actions.emplace_back();
+  Action& action = plan_.actions[at->second];
+  const std::size_t shard = fresh ? like.shard : action.shard;
+  action = Action{};
+  action.name = name;
+  action.source = source;
+  action.shard = shard;
+  action.dtype = like.dtype;
+  action.shape = std::move(shape);
+  return action;
+}
+
+void Planner::set_config(const std::string& path, const Json& value) {
+  Json* at = &plan_.config;
+  std::size_t from = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', from)) {
+    at = &(*at)[path.substr(from, dot - from)];
+    if (!at->is_object()) *at = Json::object();
+    from = dot + 1;
+  }
+  Json& place = (*at)[path.substr(from)];
+  if (place == value) return;
+  place = value;
+  plan_.config_changed = true;
+}
+
+void Planner::check_float(const StoredTensor& tensor, const char* what) const {
+  if (tensor.row_type()) {
+    const std::string stem = tensor.name.ends_with(".weight") ? tensor.name : tensor.name + ".";
+    for (const char* companion : {"_scale", "_scale_inv", "_zero_point"}) {
+      if (model_.checkpoint.find(stem + companion) == nullptr) continue;
+      refuse(RefusalCode::kQuantisedWriter, tensor.name,
+             "{} says that it is quantised, and it {}; convert the original model, then quantise that",
+             in_quotes(stem + companion), what);
+    }
+    return;
+  }
+  refuse(RefusalCode::kQuantisedWriter, tensor.name,
+         "its type is {} and it {}; it must be F32, F16, BF16 or F64: convert the original model, then quantise that",
+         in_quotes(tensor.dtype), what);
+}
+
+// The types of changed tensors, and what the checkpoint grows by.
+void Planner::count_sizes() {
+  for (Action& action : plan_.actions) {
+    if (!action.copied() && request_.type) action.dtype = std::string(tools::safetensors_name(*request_.type));
+    plan_.bytes_added += static_cast<std::int64_t>(action.bytes());
+    plan_.parameters_added += *tools::element_count(action.shape);
+  }
+  for (const StoredTensor& tensor : model_.checkpoint.tensors()) {
+    plan_.bytes_added -= static_cast<std::int64_t>(tensor.bytes);
+    plan_.parameters_added -= tensor.elements();
+  }
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Json now = plan_.config.value(key, Json());
+    if (!request_.type || !now.is_string()) continue;
+    plan_.warnings.push_back(
+        fmt::format("{} of {} is {} and changed tensors are {}: a loader may round them to the former", key,
+                    kConfigFile, now.get<std::string>(), rn_type_name(*request_.type)));
+  }
+}
+
+void Planner::mark_finite() {
+  for (Action& action : plan_.actions) {
+    action.finite = action.source == nullptr || !model_.inert.contains(action.source->name);
+  }
+}
+
+void Planner::warn_by_rules() {
+  for (const Rule& rule : model_.recipe.warnings) {
+    if (holds(rule.when, model_.config)) plan_.warnings.push_back(rule.text);
+  }
+}
+
+Plan Planner::make() {
+  if (purpose_ == Purpose::kConvert && model_.recipe.rms) {
+    refuse(RefusalCode::kNormKind, model_.recipe.family,
+           "its norms are RMSNorm already, there is nothing to convert; `rmsnorm fold` folds their weights");
+  }
+  begin_with_copies();
+  for (const NormSite& site : model_.sites) {
+    for (const Part& reader : site.readers) read_by_[weight_target(reader)].push_back(&site);
+  }
+  for (const StreamParts& stream : model_.streams) plan_.streams.push_back({&stream, false, ""});
+  if (purpose_ == Purpose::kConvert) {
+    for (std::size_t t = 0; t < untied_.size(); ++t) {
+      if (request_.tie == Tie::kUntie && model_.ties[t].tied) untie(static_cast<int>(t));
+    }
+    for (StreamPlan& stream : plan_.streams) plan_entry(stream);
+    for (const StreamPlan& stream : plan_.streams) {
+      for (const Part& part : stream.stream->writers) centre_writer(part);
+    }
+    for (const NormSite& site : model_.sites) {
+      for (const Part& part : site.writers) centre_writer(part);
+    }
+  }
+  for (const NormSite& site : model_.sites) {
+    SitePlan& planned = plan_.sites.emplace_back();
+    planned.site = &site;
+    plan_site(planned);
+  }
+  plan_target();
+  mark_finite();
+  warn_by_rules();
+  count_sizes();
+  return std::move(plan_);
+}
+
+Plan make_plan(const Model& model, const Request& request, Purpose purpose) {
+  return Planner(model, request, purpose).make();
+}
+
+}  // namespace rmsnorm::convert::checkpoint

@@ -1,0 +1,95 @@
+// What is to be done with each tensor, decided before anything is written.
+#ifndef RMSNORM_CONVERT_CHECKPOINT_PLAN_H_
+#define RMSNORM_CONVERT_CHECKPOINT_PLAN_H_
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "convert/checkpoint/model.h"
+#include "convert/convert.h"
+
+namespace rmsnorm::convert::checkpoint {
+
+enum class Purpose { kConvert, kFold };
+enum class Folded { kNone, kBias, kFull };
+
+// W' = W diag(gain), for these outputs.
+struct Fold {
+  const StoredTensor* weight = nullptr;
+  Gain gain = Gain::kWeight;
+  Range outputs;
+  int chunks = 1;
+};
+
+// c' = c + W b, for these outputs.
+struct BiasTerm {
+  const StoredTensor* weight = nullptr;
+  Matrix matrix;
+  const StoredTensor* norm_bias = nullptr;  // null: `vector`
+  Range outputs;
+  int chunks = 1;
+  std::vector<double> vector = {};
+};
+
+// One tensor of the output: terms, then folds, then the scale, then the centring, then one rounding.
+struct Action {
+  std::string name;
+  const StoredTensor* source = nullptr;  // null: zeros
+  std::size_t shard = 0;
+  std::string dtype;
+  tools::Shape shape;
+  Matrix matrix;
+  std::vector<BiasTerm> terms;
+  std::vector<Fold> folds;
+  const StoredTensor* scale = nullptr;  // outputs are multiplied by scale / divisor
+  double divisor = 1;
+  std::vector<Range> centre;   // of the outputs
+  std::optional<double> fill;  // everywhere, in place of all that
+  bool finite = false;         // a NaN or an infinity is refused
+
+  bool copied() const {
+    return source != nullptr && terms.empty() && folds.empty() && !scale && centre.empty() && !fill;
+  }
+  std::uint64_t bytes() const;
+  std::string what() const;  // "centre", "fold weight, centre": for the report
+};
+
+struct SitePlan {
+  const NormSite* site = nullptr;
+  Folded folded = Folded::kNone;
+  std::string note;
+};
+
+struct StreamPlan {
+  const StreamParts* stream = nullptr;
+  bool op = false;
+  std::string note;
+};
+
+struct Plan {
+  std::vector<Action> actions;
+  std::vector<SitePlan> sites;
+  std::vector<StreamPlan> streams;
+  std::vector<std::vector<std::string>> new_biases;  // modules whose class has none, under all their names
+  std::vector<std::string> untied;                   // heads
+  std::vector<std::string> warnings;
+  Json config;
+  bool config_changed = false;
+  std::string output_prefix;  // before the name of every tensor but the untied heads; mostly empty
+  std::int64_t parameters_added = 0;
+  std::int64_t bytes_added = 0;
+};
+
+// Throws Refusal when the model cannot be converted as the request says.
+Plan make_plan(const Model& model, const Request& request, Purpose purpose);
+
+// The power of two that stands for a LayerScale vector: the nearest to the median of the magnitudes, 1 for a median 0.
+double power_of_scale(std::vector<double> scale);
+
+const char* folded_name(Folded folded);
+
+}  // namespace rmsnorm::convert::checkpoint
+
+#endif  // RMSNORM_CONVERT_CHECKPOINT_PLAN_H_

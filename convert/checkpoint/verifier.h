@@ -1,0 +1,73 @@
+// The steps of verify. Only verify.cc includes this.
+#ifndef RMSNORM_CONVERT_CHECKPOINT_VERIFIER_H_
+#define RMSNORM_CONVERT_CHECKPOINT_VERIFIER_H_
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "convert/checkpoint/compare.h"
+#include "convert/checkpoint/model.h"
+#include "convert/convert.h"
+
+namespace rmsnorm::convert::checkpoint {
+
+class Verifier {
+ public:
+  Verifier(const Model& original, const Request& request);
+  void run(Report& report);
+
+ private:
+  void fail(const std::string& text);
+  const StoredTensor* counterpart(const std::string& name) const;
+  bool same(const StoredTensor* before, const StoredTensor* after) const;
+  bool comparable(const Part& before, const Part& after);
+  Comparison comparison(const Part& before, const Part& after) const;
+  bool entry_by_op(const Stream& stream) const;
+  bool folded_into(const std::string& weight) const;
+  bool is_one_of_ones(const StoredTensor& tensor) const;
+
+  void check_config();
+  void check_llama_config();
+  void check_provenance();
+  void check_names();
+  void check_ties();
+  void collect();
+  void add_writers(const std::vector<Part>& before, const std::vector<Part>& after);
+  void check_writer(const Part& before, const Part& after);
+  void check_site(const NormSite& before, const NormSite& after);
+  void check_reader(const NormSite& before, const NormSite& after, const Part& reader, const Part& new_reader);
+  void norm_outputs(const NormSite& before, const NormSite& after, const Part& reader, bool bias, Vectors& x,
+                    Vectors& converted_x) const;
+  void settle(const char* what, const std::string& name, const Worst& exact, const Worst& centred);
+  void finish(Report& report);
+
+  const Model& original_;
+  const Request& request_;
+  const Json provenance_;
+  const bool fold_;   // nothing is centred
+  const bool llama_;  // the output is of another class
+  const Json config_;
+  const Json seen_config_;
+  const Checkpoint checkpoint_;
+  const Model converted_;
+  std::size_t memory_ = kDefaultChunkBytes;
+  double roundings_ = 1;
+
+  std::map<std::string, std::pair<Part, Part>> writers_;  // by the weight's name in the original
+  std::map<std::string, std::vector<Range>> local_;       // what is centred of each
+  std::unordered_set<std::string> looked_at_;
+  std::mutex mutex_;  // of what follows
+  std::vector<std::string> failures_;
+  int checked_ = 0;
+  Worst worst_;
+  Worst worst_mean_;
+};
+
+}  // namespace rmsnorm::convert::checkpoint
+
+#endif  // RMSNORM_CONVERT_CHECKPOINT_VERIFIER_H_

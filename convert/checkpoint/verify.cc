@@ -1,0 +1,479 @@
+#include "convert/checkpoint/verify.h"
+
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "convert/checkpoint/apply.h"
+#include "convert/checkpoint/compare.h"
+#include "convert/checkpoint/fields.h"
+#include "convert/checkpoint/parallel.h"
+#include "convert/checkpoint/verifier.h"
+
+namespace rmsnorm::convert::checkpoint {
+
+using tools::in_quotes;
+
+namespace {
+
+// rmsnorm.json, or an empty object: then nothing but the weights speaks.
+Json read_provenance(const std::string& folder) {
+  const std::string path = folder + "/" + kProvenanceFile;
+  if (!std::filesystem::exists(path)) return Json::object();
+  Json json = parse_json(read_text(path, kMaxConfigBytes), path, kMaxConfigBytes);
+  if (!json.is_object()) refuse(RefusalCode::kMalformed, path, "the JSON must be an object");
+  return json;
+}
+
+std::string operation(const Json& provenance, const char* key) {
+  const auto found = provenance.find("operations");
+  if (found == provenance.end() || !found->is_object() || !found->contains(key) || !(*found)[key].is_string())
+    return "";
+  return (*found)[key].get<std::string>();
+}
+
+// A program for another class has its own configuration; the names and sizes of the original hold for it.
+Json config_for(const Model& original, const Json& config, bool other_class) {
+  if (!other_class) return config;
+  Json mixed = original.config.json();
+  for (const TieParts& tie : original.ties) {
+    if (tie.tie->flag.find('.') == std::string::npos && config.contains(tie.tie->flag)) {
+      mixed[tie.tie->flag] = config[tie.tie->flag];
+    }
+  }
+  return mixed;
+}
+
+}  // namespace
+
+Verifier::Verifier(const Model& original, const Request& request)
+    : original_(original),
+      request_(request),
+      provenance_(read_provenance(request.output)),
+      fold_(operation(provenance_, "command") == "fold" || original.recipe.rms),
+      llama_(operation(provenance_, "target") == "llama"),
+      config_(read_config(request.output)),
+      seen_config_(config_for(original, config_, llama_)),
+      checkpoint_(request.output),
+      converted_(original.recipe, seen_config_, checkpoint_, false) {
+  const auto operations = provenance_.find("operations");
+  const bool carried = operations != provenance_.end() && operations->is_object() &&
+                       operations->contains("carry_rounding") && (*operations)["carry_rounding"] == true;
+  roundings_ = carried ? 2 : 1;
+}
+
+void Verifier::fail(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  failures_.push_back(text);
+}
+
+// The tensor of the output that has this name, or this name behind a prefix.
+const StoredTensor* Verifier::counterpart(const std::string& name) const {
+  if (const StoredTensor* found = checkpoint_.find(name)) return found;
+  return checkpoint_.find(original_.recipe.prefixes.front() + name);
+}
+
+bool Verifier::same(const StoredTensor* before, const StoredTensor* after) const {
+  if (before == nullptr || after == nullptr) return before == after;
+  return same_bytes(*before, *after, memory_);
+}
+
+Comparison Verifier::comparison(const Part& before, const Part& after) const {
+  Comparison c;
+  c.original = {before.weight, before.bias, before.scale, before.matrix};
+  c.converted = {after.weight, after.bias, after.scale, after.matrix};
+  c.outputs = {0, before.matrix.outputs()};
+  c.memory = memory_ / 2;
+  c.roundings = roundings_;
+  return c;
+}
+
+bool Verifier::comparable(const Part& before, const Part& after) {
+  const bool fits = before.weight->shape == after.weight->shape &&
+                    (!before.bias || !after.bias || before.bias->elements() == after.bias->elements());
+  const bool floats = before.weight->row_type() && after.weight->row_type() &&
+                      (!after.bias || after.bias->row_type()) && (!after.scale || after.scale->row_type());
+  if (!fits || !floats) fail(fmt::format("{}: its type or shape changed", after.weight->name));
+  return fits && floats;
+}
+
+// The mean of a writer's output is gone, and it computes M of what it did.
+void Verifier::check_writer(const Part& before, const Part& after) {
+  if (!comparable(before, after)) return;
+  Comparison c = comparison(before, after);
+  c.centred = before.outputs;
+  Worst exact;
+  Worst centred;
+  if (before.item->layout == Layout::kTable) {
+    c.original.bias = c.converted.bias = nullptr;
+    compare_table(c, exact);
+  } else {
+    Vectors x;
+    for (int k = 0; k < request_.vectors; ++k) {
+      x.push_back(random_vector(before.module, k, static_cast<std::size_t>(before.matrix.inputs())));
+    }
+    compare_linear(c, x, x, exact);
+  }
+  check_centred(c.converted, before.outputs, memory_, centred);
+  if (after.bias != nullptr) {
+    const std::int64_t outputs = after.matrix.outputs();
+    const Matrix row{1, after.bias->elements() / outputs, outputs, false};
+    check_centred({after.bias, nullptr, nullptr, row}, before.outputs, memory_, centred);
+  }
+  settle("writer", after.weight->name, exact, centred);
+}
+
+void Verifier::settle(const char* what, const std::string& name, const Worst& exact, const Worst& centred) {
+  if (!(exact.ratio <= 1)) {
+    fail(fmt::format("{} {}: differs by {:.3g} times what rounding may cause", what, name, exact.ratio));
+  }
+  if (!(centred.ratio <= 1)) {
+    fail(fmt::format("{} {}: a mean is {:.3g} times the limit of 8 units of the root mean square", what, name,
+                     centred.ratio));
+  }
+  const std::lock_guard lock(mutex_);
+  ++checked_;
+  if (exact.ratio > worst_.ratio) worst_ = exact;
+  if (centred.ratio > worst_mean_.ratio) worst_mean_ = centred;
+}
+
+// What the norm gives for a random row, before and after; `bias` false: without the norm's bias.
+void Verifier::norm_outputs(const NormSite& before, const NormSite& after, const Part& reader, bool bias, Vectors& x,
+                            Vectors& converted_x) const {
+  const std::size_t width = static_cast<std::size_t>(before.width);
+  const auto gain_of = [&](const NormSite& site) {
+    return site.weight ? gains(*site.weight, site.site->gain) : std::vector<double>(width, 1.0);
+  };
+  const auto bias_of = [&](const NormSite& site) {
+    return site.bias && bias ? read_values(*site.bias) : std::vector<double>(width, 0.0);
+  };
+  const std::vector<double> gain = gain_of(before);
+  const std::vector<double> new_gain = gain_of(after);
+  const std::vector<double> shift = bias_of(before);
+  const std::vector<double> new_shift = bias_of(after);
+  for (int k = 0; k < request_.vectors; ++k) {
+    std::vector<double> in;
+    std::vector<double> new_in;
+    for (int chunk = 0; chunk < reader.item->chunks; ++chunk) {
+      std::vector<double> row = random_vector(before.module, k * reader.item->chunks + chunk, width);
+      double mean = 0;
+      for (const double value : row) mean += value / static_cast<double>(width);
+      if (original_.recipe.rms) mean = 0;
+      double square = 0;
+      for (const double value : row) square += (value - mean) * (value - mean) / static_cast<double>(width);
+      const double scale = 1 / std::sqrt(square + before.epsilon);
+      const double new_scale = 1 / std::sqrt(square + after.epsilon);  // RMSNorm of the row without its mean
+      for (std::size_t i = 0; i < width; ++i) {
+        in.push_back((row[i] - mean) * scale * gain[i] + shift[i]);
+        new_in.push_back((row[i] - mean) * new_scale * new_gain[i] + new_shift[i]);
+      }
+    }
+    x.push_back(std::move(in));
+    converted_x.push_back(std::move(new_in));
+  }
+}
+
+void Verifier::check_reader(const NormSite& before, const NormSite& after, const Part& reader, const Part& new_reader) {
+  const auto local = local_.find(reader.weight->name);
+  const bool norm_same = same(before.weight, after.weight) && same(before.bias, after.bias);
+  const bool reader_same = same(reader.weight, new_reader.weight) && same(reader.bias, new_reader.bias);
+  if (norm_same && reader_same && before.epsilon == after.epsilon) return;
+  if (norm_same && local != local_.end()) return;  // nothing folded: check_writer looks at it
+  if (!comparable(reader, new_reader)) return;
+  Comparison c = comparison(reader, new_reader);
+  c.original.scale = c.converted.scale = nullptr;
+  if (local != local_.end()) c.centred = local->second;
+  Worst exact;
+  Vectors x;
+  Vectors converted_x;
+  if (reader.matrix.inputs() != before.width * reader.item->chunks) {
+    fail(fmt::format("{}: the norm before this convolution changed", new_reader.weight->name));
+    return;
+  }
+  const bool dropped = reader.item->bias_cancels && reader.bias == nullptr && new_reader.bias == nullptr;
+  norm_outputs(before, after, reader, !dropped, x, converted_x);
+  c.outputs = reader.outputs.front();
+  compare_linear(c, x, converted_x, exact);
+  for (const Range& rest : {Range{0, c.outputs.begin}, Range{c.outputs.end, reader.matrix.outputs()}}) {
+    if (rest.begin == rest.end) continue;
+    c.outputs = rest;
+    compare_linear(c, x, x, exact);  // these outputs read something else
+  }
+  settle("reader", new_reader.weight->name, exact, {});
+}
+
+void Verifier::check_site(const NormSite& before, const NormSite& after) {
+  if (before.epsilon != after.epsilon) {
+    fail(fmt::format("{}: epsilon is {}; it was {}", before.module, after.epsilon, before.epsilon));
+  }
+  const bool norm_same = same(before.weight, after.weight) && same(before.bias, after.bias);
+  if (!norm_same && (before.readers.empty() || before.stream < 0 || !before.site->exposed.empty())) {
+    fail(fmt::format("{}: its parameters changed and nothing that reads it could make up for that", before.module));
+    return;
+  }
+  if (before.readers.size() != after.readers.size()) {
+    fail(fmt::format("{}: {} modules read it; it must be {}", before.module, after.readers.size(),
+                     before.readers.size()));
+    return;
+  }
+  for (std::size_t r = 0; r < before.readers.size(); ++r) {
+    check_reader(before, after, before.readers[r], after.readers[r]);
+  }
+}
+
+bool Verifier::entry_by_op(const Stream& stream) const {
+  const auto entry = provenance_.find("entry");
+  if (entry == provenance_.end() || !entry->is_array()) return false;
+  for (const Json& one : *entry) {
+    if (!one.is_object() || one.value("stream", Json()) != stream.name) continue;
+    return one.value("module", Json()) == Json(original_.known_as(stream.op.at));
+  }
+  return false;
+}
+
+// Tensors that a check of their own looks at; all others must be the same byte by byte.
+void Verifier::collect() {
+  if (fold_) return;
+  for (std::size_t s = 0; s < original_.streams.size(); ++s) {
+    const StreamParts& stream = original_.streams[s];
+    const bool op = entry_by_op(*stream.stream);
+    if (!op && !stream.stream->why_op.empty() && !llama_) {
+      fail(fmt::format("stream {}: no operation centres its entry in {}; one must", stream.stream->name,
+                       kProvenanceFile));
+    }
+    if (!op) add_writers(stream.entry, converted_.streams[s].entry);
+    add_writers(stream.writers, converted_.streams[s].writers);
+  }
+  for (std::size_t i = 0; i < original_.sites.size(); ++i) {
+    const NormSite& site = original_.sites[i];
+    if (site.writers.size() != converted_.sites[i].writers.size()) continue;
+    add_writers(site.writers, converted_.sites[i].writers);
+  }
+}
+
+void Verifier::add_writers(const std::vector<Part>& before, const std::vector<Part>& after) {
+  if (before.size() != after.size()) {
+    fail(fmt::format("{} modules write; it must be {}", after.size(), before.size()));
+    return;
+  }
+  for (std::size_t p = 0; p < before.size(); ++p) {
+    auto& ranges = local_[before[p].weight->name];
+    for (const Range& range : before[p].outputs) {
+      const bool there =
+          std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.begin == range.begin; });
+      if (!there) ranges.push_back(range);
+    }
+    const auto [at, fresh] = writers_.try_emplace(before[p].weight->name, before[p], after[p]);
+    if (!fresh) at->second.first.outputs = ranges;
+    for (const StoredTensor* tensor : {before[p].weight, before[p].bias, before[p].scale}) {
+      if (tensor != nullptr) looked_at_.insert(tensor->name);
+    }
+  }
+}
+
+// Weights that are folded into are compared as readers.
+bool Verifier::folded_into(const std::string& weight) const {
+  for (std::size_t i = 0; i < original_.sites.size(); ++i) {
+    const NormSite& site = original_.sites[i];
+    for (const Part& reader : site.readers) {
+      if (reader.weight->name == weight && reader.tie < 0) {
+        return !same(site.weight, converted_.sites[i].weight) || !same(site.bias, converted_.sites[i].bias);
+      }
+    }
+  }
+  return false;
+}
+
+void Verifier::check_names() {
+  std::set<std::string> expected;
+  for (const StoredTensor& tensor : original_.checkpoint.tensors()) {
+    const StoredTensor* found = counterpart(tensor.name);
+    if (found == nullptr) {
+      fail(fmt::format("{}: it is missing", tensor.name));
+    } else {
+      expected.insert(found->name);
+    }
+  }
+  const auto expect = [&](const StoredTensor* tensor) {
+    if (tensor != nullptr) expected.insert(tensor->name);
+  };
+  for (const TieParts& tie : converted_.ties) {
+    for (const StoredTensor* tensor : tie.stored) expect(tensor);
+    expect(checkpoint_.find(tie.head_name));
+  }
+  for (const NormSite& site : converted_.sites) {
+    for (const Part& reader : site.readers) expect(reader.bias);
+  }
+  for (const auto& modules : converted_.bias_keys) {
+    for (const Part& part : modules) expect(part.bias);
+  }
+  for (const StoredTensor& tensor : checkpoint_.tensors()) {
+    if (expected.contains(tensor.name)) continue;
+    if (!is_one_of_ones(tensor)) fail(fmt::format("{}: nothing asks for it", tensor.name));
+  }
+}
+
+// Norm weights that a class of the target wants: ones, and nothing else.
+bool Verifier::is_one_of_ones(const StoredTensor& tensor) const {
+  const auto rule = original_.recipe.targets.find("llama");
+  if (!llama_ || rule == original_.recipe.targets.end() || !tensor.row_type()) return false;
+  for (const std::string& pattern : rule->second.ones) {
+    if (!matches(pattern, tensor.name)) continue;
+    const std::vector<double> values = read_values(tensor);
+    return std::all_of(values.begin(), values.end(), [](double value) { return value == 1; });
+  }
+  return false;
+}
+
+// Each name of a tensor holds the same, if the class does not share them.
+void Verifier::check_ties() {
+  for (std::size_t t = 0; t < original_.ties.size(); ++t) {
+    const TieParts& before = original_.ties[t];
+    const TieParts& after = converted_.ties[t];
+    if (!before.tied || after.tied) continue;
+    for (const std::string& name : before.names) {
+      const StoredTensor* alias = counterpart(name);
+      if (alias == nullptr) {
+        fail(fmt::format("{}: it is missing, and {} is false: it must be stored", name, before.tie->flag));
+      } else if (!same_bytes(*alias, *after.table, memory_)) {
+        fail(fmt::format("{}: it differs from {}, whose other name it is", name, after.table->name));
+      }
+    }
+  }
+}
+
+void Verifier::check_config() {
+  if (llama_) {
+    check_llama_config();
+    return;
+  }
+  std::set<std::string> may{"auto_map"};
+  for (const TiedNames& tie : original_.recipe.ties) may.insert(tie.flag.substr(0, tie.flag.find('.')));
+  for (const BiasKey& key : original_.recipe.bias_keys) may.insert(key.key.substr(0, key.key.find('.')));
+  const Json& before = original_.config.json();
+  for (const auto& [key, value] : before.items()) {
+    if (may.contains(key)) continue;
+    if (!config_.contains(key) || config_[key] != value) fail(fmt::format("{}: {} changed", kConfigFile, key));
+  }
+  for (const auto& [key, value] : config_.items()) {
+    if (!before.contains(key) && !may.contains(key)) fail(fmt::format("{}: {} is new", kConfigFile, key));
+  }
+}
+
+void Verifier::check_llama_config() {
+  const TargetRule& rule = original_.recipe.targets.at("llama");
+  for (const auto& [key, value] : rule.set.items()) {
+    const bool copied = value.is_object() && value.contains("key");
+    const Json wanted = copied ? original_.config.value(value["key"].get<std::string>()) : value;
+    if (!config_.contains(key) || config_[key] != wanted) {
+      fail(fmt::format("{}: {} must be {}", kConfigFile, key, wanted.dump()));
+    }
+  }
+  for (const std::string& key : rule.remove) {
+    if (config_.contains(key)) fail(fmt::format("{}: {} must not be there", kConfigFile, key));
+  }
+}
+
+// What a program is told about the norms.
+void Verifier::check_provenance() {
+  if (provenance_.empty()) {
+    fail(fmt::format("{} is missing; a program cannot know which norms to replace", kProvenanceFile));
+    return;
+  }
+  if (fold_ || llama_) return;
+  const Json sites = provenance_.value("sites", Json::array());
+  if (!sites.is_array() || sites.size() != original_.sites.size()) {
+    fail(fmt::format("{}: sites must be a list of {}", kProvenanceFile, original_.sites.size()));
+    return;
+  }
+  for (std::size_t i = 0; i < original_.sites.size(); ++i) {
+    const NormSite& site = original_.sites[i];
+    const bool right = sites[i].is_object() &&
+                       sites[i].value("module", Json()) == Json(original_.known_as(site.module)) &&
+                       sites[i].value("epsilon", Json()) == Json(site.epsilon);
+    if (!right) fail(fmt::format("{}: the site of {} differs from the model's", kProvenanceFile, site.module));
+  }
+}
+
+void Verifier::run(Report& report) {
+  check_config();
+  check_provenance();
+  if (converted_.sites.size() != original_.sites.size() || converted_.streams.size() != original_.streams.size() ||
+      converted_.ties.size() != original_.ties.size()) {
+    fail("the two have other norms or streams");
+    finish(report);
+    return;
+  }
+  check_names();
+  check_ties();
+  collect();
+  std::vector<std::function<void()>> jobs;
+  for (const auto& writer : writers_) {
+    jobs.emplace_back([&] {
+      if (!folded_into(writer.first)) check_writer(writer.second.first, writer.second.second);
+    });
+  }
+  for (std::size_t i = 0; i < original_.sites.size(); ++i) {
+    const NormSite& site = original_.sites[i];
+    jobs.emplace_back([&, i] { check_site(original_.sites[i], converted_.sites[i]); });
+    for (const StoredTensor* tensor : {site.weight, site.bias}) {
+      if (tensor != nullptr) looked_at_.insert(tensor->name);
+    }
+    for (const Part& reader : site.readers) {
+      for (const StoredTensor* tensor : {reader.weight, reader.bias}) {
+        // A tied head is looked at where it is read; as a table it must be as it was, unless it is a writer.
+        if (tensor != nullptr && !(reader.tie >= 0 && tensor == reader.weight)) looked_at_.insert(tensor->name);
+      }
+    }
+  }
+  for (const TieParts& tie : original_.ties) {
+    // An old head that a tied class never read may have been replaced.
+    if (tie.tied) looked_at_.insert(tie.head_name);
+    for (const StoredTensor* tensor : tie.stored) {
+      if (looked_at_.contains(tie.table->name)) looked_at_.insert(tensor->name);
+    }
+  }
+  for (const StoredTensor& tensor : original_.checkpoint.tensors()) {
+    const StoredTensor* after = counterpart(tensor.name);
+    if (looked_at_.contains(tensor.name) || after == nullptr) continue;
+    jobs.emplace_back([&, after] {
+      if (!same(&tensor, after)) fail(fmt::format("{}: it changed, and it must be the same byte by byte", tensor.name));
+    });
+  }
+  const std::size_t threads = thread_count(request_.threads, jobs.size());
+  memory_ = request_.chunk / threads;
+  run_parallel(jobs.size(), threads, [&](std::size_t i) { jobs[i](); });
+  finish(report);
+}
+
+void Verifier::finish(Report& report) {
+  std::sort(failures_.begin(), failures_.end());
+  report.json["family"] = original_.recipe.family;
+  report.json["same"] = failures_.empty();
+  report.json["modules_compared"] = checked_;
+  report.json["vectors"] = request_.vectors;
+  report.json["worst"] = {{"ratio", worst_.ratio}, {"tensor", worst_.where}};
+  report.json["worst_mean"] = {{"ratio", worst_mean_.ratio}, {"tensor", worst_mean_.where}};
+  report.json["failures"] = failures_;
+  std::string& text = report.text;
+  text += fmt::format("{}: {} modules compared with {} random vectors each\n", original_.recipe.family, checked_,
+                      request_.vectors);
+  text += fmt::format("largest difference: {:.3g} of what rounding may cause{}\n", worst_.ratio,
+                      worst_.where.empty() ? "" : " (" + worst_.where + ")");
+  if (!fold_) {
+    text += fmt::format("largest mean: {:.3g} of the limit{}\n", worst_mean_.ratio,
+                        worst_mean_.where.empty() ? "" : " (" + worst_mean_.where + ")");
+  }
+  for (const std::string& failure : failures_) text += "DIFFERS: " + failure + "\n";
+  text += failures_.empty() ? "the two compute the same\n" : "";
+  if (!failures_.empty()) {
+    tools::fail(tools::ExitCode::kOutsideBudget, "{} differences, the first: {}", failures_.size(), failures_.front());
+  }
+}
+
+void verify_checkpoint(const Model& original, const Request& request, Report& report) {
+  Verifier(original, request).run(report);
+}
+
+}  // namespace rmsnorm::convert::checkpoint

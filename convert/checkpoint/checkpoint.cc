@@ -130,7 +130,8 @@ void Checkpoint::check_index() const {
   for (const auto& [name, file] : map.items()) {
     const StoredTensor* tensor = find(name);
     if (tensor == nullptr || shards_[tensor->shard].file != file) {
-      refuse(RefusalCode::kMalformed, name, "the index says that shard {} holds it; {}", Fields::shown(file),
+      refuse(RefusalCode::kMalformed, name, "the index says that shard {} holds it; {}",
+             in_quotes(file.get<std::string>()),
              tensor == nullptr ? "none does" : "it is in " + in_quotes(shards_[tensor->shard].file));
     }
   }

@@ -110,10 +110,12 @@ void compare_outputs(const Comparison& c, std::int64_t batch, const Range& outpu
       const double b = new_bias.empty() ? 0 : new_bias[first + o];
       const double l = new_scale.empty() ? 1 : new_scale[static_cast<std::size_t>(outputs.begin) + o];
       const double got = l * (after.value[k * count + o] + b);
-      const double rounding = unit.unit * after.magnitude[k * count + o] + unit.tiny * inputs +
-                              bias_unit.unit * std::fabs(b) + bias_unit.tiny;
-      const double bound = c.roundings * std::fabs(l) * rounding + lost +
-                           kLost * std::fabs(l) * (after.magnitude[k * count + o] + std::fabs(b));
+      const double before_it = c.carried && o > 0 ? after.magnitude[k * count + o - 1] : 0;
+      const double bias_before_it = c.carried && o > 0 && !new_bias.empty() ? std::fabs(new_bias[first + o - 1]) : 0;
+      const double steps = c.carried ? 2 : 1;
+      const double rounding = unit.unit * (after.magnitude[k * count + o] + before_it) + steps * unit.tiny * inputs +
+                              bias_unit.unit * (std::fabs(b) + bias_before_it) + steps * bias_unit.tiny;
+      const double bound = std::fabs(l) * (rounding + kLost * (after.magnitude[k * count + o] + std::fabs(b))) + lost;
       worst.take(std::fabs(got - wanted[o]), bound, c.converted.weight->name);
     }
   }
@@ -164,7 +166,10 @@ void compare_table(const Comparison& c, Worst& worst) {
       for (std::size_t i = 0; i < row.size(); ++i) {
         const double l = new_scale.empty() ? 1 : new_scale[i];
         const double value = l * got[static_cast<std::size_t>(r * m.cols) + i];
-        const double bound = c.roundings * (unit.unit * std::fabs(value) + std::fabs(l) * unit.tiny) + kLost * most;
+        const double before_it =
+            c.carried && i > 0 ? std::fabs(l * got[static_cast<std::size_t>(r * m.cols) + i - 1]) : 0;
+        const double tiny = (c.carried ? 2 : 1) * std::fabs(l) * unit.tiny;
+        const double bound = unit.unit * (std::fabs(value) + before_it) + tiny + kLost * most;
         worst.take(std::fabs(value - row[i]), bound, c.converted.weight->name);
       }
     }

@@ -25,8 +25,8 @@ std::string Action::what() const {
   add(!terms.empty(), "add W b");
   add(!folds.empty(), "fold weight");
   add(scale != nullptr, "fold LayerScale");
-  add(!centre.empty(),
-      centre.size() > 1 || centre.front().end - centre.front().begin < matrix.outputs() ? "centre groups" : "centre");
+  const bool whole = centre.size() == 1 && centre.front().end - centre.front().begin == matrix.outputs();
+  add(!centre.empty(), whole ? "centre" : "centre groups");
   return text.empty() ? "keep" : text;
 }
 

@@ -56,7 +56,7 @@ class Verifier {
   const Checkpoint checkpoint_;
   const Model converted_;
   std::size_t memory_ = kDefaultChunkBytes;
-  double roundings_ = 1;
+  bool carried_ = false;  // rounding errors
 
   std::map<std::string, std::pair<Part, Part>> writers_;  // by the weight's name in the original
   std::map<std::string, std::vector<Range>> local_;       // what is centred of each

@@ -60,7 +60,7 @@ Verifier::Verifier(const Model& original, const Request& request)
   const auto operations = provenance_.find("operations");
   const bool carried = operations != provenance_.end() && operations->is_object() &&
                        operations->contains("carry_rounding") && (*operations)["carry_rounding"] == true;
-  roundings_ = carried ? 2 : 1;
+  carried_ = carried;
 }
 
 void Verifier::fail(const std::string& text) {
@@ -85,7 +85,7 @@ Comparison Verifier::comparison(const Part& before, const Part& after) const {
   c.converted = {after.weight, after.bias, after.scale, after.matrix};
   c.outputs = {0, before.matrix.outputs()};
   c.memory = memory_ / 2;
-  c.roundings = roundings_;
+  c.carried = carried_;
   return c;
 }
 
@@ -175,7 +175,8 @@ void Verifier::norm_outputs(const NormSite& before, const NormSite& after, const
 }
 
 void Verifier::check_reader(const NormSite& before, const NormSite& after, const Part& reader, const Part& new_reader) {
-  const auto local = local_.find(reader.weight->name);
+  // A tied head is no writer, though its tensor may be one.
+  const auto local = reader.tie < 0 ? local_.find(reader.weight->name) : local_.end();
   const bool norm_same = same(before.weight, after.weight) && same(before.bias, after.bias);
   const bool reader_same = same(reader.weight, new_reader.weight) && same(reader.bias, new_reader.bias);
   if (norm_same && reader_same && before.epsilon == after.epsilon) return;

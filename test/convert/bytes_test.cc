@@ -121,7 +121,7 @@ TEST_F(Bytes, every_writer_of_a_linear_layout_and_experts) {
     check.recipe = r.recipe;
     Report report;
     EXPECT_NO_THROW(checkpoint::verify(check, report)) << report.text;
-    EXPECT_GT(report.json["modules_compared"], 6);
+    EXPECT_GE(report.json["modules_compared"], 6);
     const double scale = read_model(out).at("scale").values[0];
     EXPECT_EQ(std::ldexp(1.0, std::ilogb(scale)), scale);  // a power of two
   }

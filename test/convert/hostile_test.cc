@@ -20,6 +20,7 @@ TEST_F(Hostile, index_and_shards_disagree) {
   json["weight_map"]["transformer.wpe.weight"] = "model-0.safetensors";
   write_index(json);
   expect_malformed("the index says that shard");
+  SetUp();
   json = index();
   json["weight_map"]["nowhere.weight"] = "model-0.safetensors";
   write_index(json);

@@ -1,0 +1,98 @@
+"""Families that have RMSNorm already: `rmsnorm fold` moves the weights of their norms into the readers."""
+
+from checkpoints import Case
+from decoders import LLAMA_LIKE, ids
+
+UNTIED = {**LLAMA_LIKE, "tie_word_embeddings": False}
+HEADS = {**LLAMA_LIKE, "head_dim": 8}
+MLA = {
+    **LLAMA_LIKE,
+    "num_key_value_heads": 2,
+    "kv_lora_rank": 8,
+    "q_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 8,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+GEMMA_3N = {
+    **HEADS,
+    "num_hidden_layers": 3,
+    "vocab_size_per_layer_input": 37,
+    "hidden_size_per_layer_input": 4,
+    "laurel_rank": 4,
+    "altup_num_inputs": 2,
+    "num_kv_shared_layers": 1,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    "activation_sparsity_pattern": [0.0, 0.0, 0.0],
+    "intermediate_size": [24, 24, 24],
+}
+QWEN_3_NEXT = {
+    **HEADS,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 2,
+    "linear_num_key_heads": 1,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 2,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+    "shared_expert_intermediate_size": 8,
+    "decoder_sparse_step": 1,
+}
+
+# rms: the norms whose weight is trivial afterwards.
+RMS_DECODERS = [
+    Case("llama", "LlamaForCausalLM", UNTIED, ids, rms=5),
+    Case(
+        "llama tied",
+        "LlamaForCausalLM",
+        {**LLAMA_LIKE, "tie_word_embeddings": True, "attention_bias": True},
+        ids,
+        rms=4,
+    ),
+    Case("mistral", "MistralForCausalLM", HEADS, ids, rms=5),
+    Case("qwen2", "Qwen2ForCausalLM", UNTIED, ids, rms=5),
+    Case("qwen3", "Qwen3ForCausalLM", {**HEADS, "tie_word_embeddings": False}, ids, rms=5),
+    Case("qwen3 tied", "Qwen3ForCausalLM", {**HEADS, "tie_word_embeddings": True}, ids, rms=4),
+    Case(
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        {**HEADS, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8},
+        ids,
+        rms=5,
+    ),
+    Case("phi3", "Phi3ForCausalLM", LLAMA_LIKE, ids, rms=5),
+    Case("deepseek_v2", "DeepseekV2ForCausalLM", MLA, ids, rms=9),
+    Case("deepseek_v3", "DeepseekV3ForCausalLM", MLA, ids, rms=9),
+    Case("olmo2", "Olmo2ForCausalLM", LLAMA_LIKE, ids, rms=1),
+    Case("gpt_oss", "GptOssForCausalLM", {**HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}, ids, rms=5),
+    Case("gemma", "GemmaForCausalLM", HEADS, ids, rms=4),
+    Case("gemma2", "Gemma2ForCausalLM", HEADS, ids, rms=4),
+    Case("gemma3_text", "Gemma3ForCausalLM", HEADS, ids, rms=4),
+    Case("gemma3n_text", "Gemma3nForCausalLM", GEMMA_3N, ids, rms=0),
+    Case(
+        "gemma4_text",
+        "Gemma4ForCausalLM",
+        {**HEADS, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 4},
+        ids,
+        rms=4,
+    ),
+    Case("qwen3_next", "Qwen3NextForCausalLM", QWEN_3_NEXT, ids, rms=5),
+    Case("qwen3_5_text", "Qwen3_5ForCausalLM", QWEN_3_NEXT, ids, rms=5),
+    Case(
+        "recurrent_gemma",
+        "RecurrentGemmaForCausalLM",
+        {**HEADS, "lru_width": 16, "num_hidden_layers": 3, "attention_window_size": 8},
+        ids,
+        rms=4,
+    ),
+    Case("vaultgemma", "VaultGemmaForCausalLM", HEADS, ids, rms=4),
+]

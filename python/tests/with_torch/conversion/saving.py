@@ -1,0 +1,72 @@
+"""Checkpoints as files: in several shards, in every type, under the names that published files have."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import torch
+import transformers
+from checkpoints import Case, default_double
+from safetensors.torch import load_file, save_file
+
+SHARD_SIZE = "12KB"  # a few tensors each
+TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+INDEX = "model.safetensors.index.json"
+
+
+def save(model: transformers.PreTrainedModel, case: Case, folder: Path, dtype: str) -> None:
+    """Writes the model, and leaves it as it is."""
+    state = {name: t.to(TYPES[dtype]) if t.is_floating_point() else t for name, t in model.state_dict().items()}
+    model.config.dtype = TYPES[dtype]
+    model.save_pretrained(folder, state_dict=state, max_shard_size=SHARD_SIZE)
+    rename(folder, case.renames)
+    set_keys(folder, case.config_after)
+
+
+def rename(folder: Path, renames: tuple[tuple[str, str], ...]) -> None:
+    def new(name: str) -> str:
+        for pattern, text in renames:
+            name = re.sub(pattern, text, name)
+        return name
+
+    if not renames:
+        return
+    for file in folder.glob("*.safetensors"):
+        save_file({new(name): t for name, t in load_file(file).items()}, file, {"format": "pt"})
+    index = folder / INDEX
+    if index.exists():
+        text = json.loads(index.read_text())
+        text["weight_map"] = {new(name): shard for name, shard in text["weight_map"].items()}
+        index.write_text(json.dumps(text))
+
+
+def set_keys(folder: Path, keys: dict) -> None:
+    if keys:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **keys}, indent=2))
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All shards together."""
+    found: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found.update(load_file(file))
+    return found
+
+
+def load(model_class: type, folder: Path, **options) -> transformers.PreTrainedModel:
+    """Loads in f64, and demands that every parameter came from the files."""
+    with default_double():
+        model, info = model_class.from_pretrained(
+            folder,
+            dtype=torch.float64,
+            attn_implementation="eager",
+            experts_implementation="eager",
+            output_loading_info=True,
+            **options,
+        )
+    faults = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]}
+    assert not faults, faults
+    return model.eval()

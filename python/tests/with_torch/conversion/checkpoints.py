@@ -5,16 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import transformers
 from torch.overrides import TorchFunctionMode
 
-SHARD_SIZE = "12KB"  # a few tensors each
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One configuration of one class."""
 
@@ -29,7 +27,8 @@ class Case:
     centres: int = 0  # operations at entries
     renames: tuple[tuple[str, str], ...] = ()  # tensors are stored under these names: (regular expression, text)
     options: tuple[str, ...] = ()  # of rmsnorm convert
-    config_after: dict = field(default_factory=dict)  # keys of config.json that are set after saving
+    heads: tuple[str, ...] = ()  # tensors that untying adds although the class has no head
+    unseen: tuple[str, ...] = ()  # changed tensors that the inputs do not reach
 
     @property
     def family(self) -> str:

@@ -148,6 +148,15 @@ ADAPTERS = {
     "adapter_attn_dim": 4,
 }
 
+# What modules are called in newer versions, as some files have it.
+NEW_NAMES = (
+    (r"encoder\.layer\.", "layers."),
+    (r"attention\.attention\.(q|k|v)[a-z]*", r"attention.\1_proj"),
+    (r"attention\.output\.dense", "attention.o_proj"),
+    (r"intermediate\.dense", "mlp.fc1"),
+    (r"output\.dense", "mlp.fc2"),
+)
+
 PAIRS = [
     Case("mbart", "MBartForConditionalGeneration", PAIR, pair_ids, rms=12, kept=2, centres=2),
     Case(
@@ -169,26 +178,28 @@ PAIRS = [
         rms=12,
         centres=1,
         outputs=("last_hidden_state", "encoder_last_hidden_state"),
+        heads=("proj_out.weight",),
     ),
-    Case("modernbert", "ModernBertForMaskedLM", MODERNBERT, ids, rms=5, kept=2, centres=1),
+    Case("modernbert", "ModernBertForMaskedLM", MODERNBERT, ids, rms=6, kept=2, centres=1),
     Case(
         "modernbert biases",
         "ModernBertForMaskedLM",
         {**MODERNBERT, "norm_bias": True, "attention_bias": True, "mlp_bias": True},
         ids,
-        rms=5,
+        rms=6,
         kept=2,
         centres=1,
     ),
 ]
 VISION = [
     Case("vit", "ViTForImageClassification", VIT, picture, rms=5),
+    Case("vit new names", "ViTForImageClassification", VIT, picture, rms=5, renames=NEW_NAMES),
     Case("vit larger", "ViTForImageClassification", VIT, larger_picture, rms=5),
     Case("vit masked", "ViTForMaskedImageModeling", VIT, masked_picture, rms=5, outputs=("reconstruction",)),
     Case("vit base", "ViTModel", VIT, picture, rms=5, outputs=("last_hidden_state", "pooler_output")),
     Case("deit", "DeiTForImageClassificationWithTeacher", VIT, picture, rms=5),
     Case("deit masked", "DeiTForMaskedImageModeling", VIT, masked_picture, rms=5, outputs=("reconstruction",)),
-    Case("dinov2", "Dinov2ForImageClassification", DINO, picture, rms=5),
+    Case("dinov2", "Dinov2ForImageClassification", DINO, picture, rms=5, unseen=("mask_token",)),
     Case(
         "dinov2 swiglu",
         "Dinov2Model",
@@ -197,7 +208,14 @@ VISION = [
         rms=5,
         outputs=("last_hidden_state", "pooler_output"),
     ),
-    Case("dinov2_with_registers", "Dinov2WithRegistersForImageClassification", DINO, picture, rms=5),
+    Case(
+        "dinov2_with_registers",
+        "Dinov2WithRegistersForImageClassification",
+        DINO,
+        picture,
+        rms=5,
+        unseen=("mask_token",),
+    ),
     Case("beit", "BeitForImageClassification", VIT, picture, rms=5),
     Case(
         "beit masked",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import transformers
 from checkpoints import Case, default_double
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 SHARD_SIZE = "12KB"  # a few tensors each
@@ -22,7 +24,6 @@ def save(model: transformers.PreTrainedModel, case: Case, folder: Path, dtype: s
     model.config.dtype = TYPES[dtype]
     model.save_pretrained(folder, state_dict=state, max_shard_size=SHARD_SIZE)
     rename(folder, case.renames)
-    set_keys(folder, case.config_after)
 
 
 def rename(folder: Path, renames: tuple[tuple[str, str], ...]) -> None:
@@ -42,10 +43,27 @@ def rename(folder: Path, renames: tuple[tuple[str, str], ...]) -> None:
         index.write_text(json.dumps(text))
 
 
-def set_keys(folder: Path, keys: dict) -> None:
-    if keys:
-        path = folder / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **keys}, indent=2))
+def set_keys(folder: Path, **keys: object) -> None:
+    """Of config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **keys}, indent=2))
+
+
+def set_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    """Changes tensors where they lie; new ones go into the last shard."""
+    index = folder / INDEX
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata()
+        held = load_file(file)
+        change(held)
+        save_file(held, file, metadata)
+    if index.exists():
+        text = json.loads(index.read_text())
+        text["weight_map"] = {
+            name: file.name for file in sorted(folder.glob("*.safetensors")) for name in load_file(file)
+        }
+        index.write_text(json.dumps(text))
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -56,8 +74,8 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def load(model_class: type, folder: Path, **options) -> transformers.PreTrainedModel:
-    """Loads in f64, and demands that every parameter came from the files."""
+def load(model_class: type, folder: Path, extra: tuple[str, ...] = (), **options) -> transformers.PreTrainedModel:
+    """Loads in f64, and demands that every parameter came from the files, and that only `extra` was left there."""
     with default_double():
         model, info = model_class.from_pretrained(
             folder,
@@ -68,5 +86,6 @@ def load(model_class: type, folder: Path, **options) -> transformers.PreTrainedM
             **options,
         )
     faults = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]}
+    assert set(faults.pop("unexpected_keys", ())) <= set(extra), info["unexpected_keys"]
     assert not faults, faults
     return model.eval()

@@ -53,7 +53,7 @@ class RMSNorm(nn.Module):
     def __init__(self, norm, site):
         super().__init__()
         self.epsilon = site["epsilon"]
-        self.offset = 0 if site["gain"] == "weight" else 1
+        self.offset = 1 if site["gain"].endswith("one_plus_weight") else 0
         # 1 + weight in the weight's own type, as its class forms it, or without that rounding.
         self.rounds_gain = site["gain"] == "rounded_one_plus_weight"
         self.weight = getattr(norm, "weight", None)

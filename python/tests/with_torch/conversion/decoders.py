@@ -1,6 +1,7 @@
 """The decoders: token ids in, logits out."""
 
 import torch
+
 from checkpoints import Case, generator
 
 VOCABULARY = 37

@@ -1,6 +1,7 @@
 """Everything that is no plain decoder: encoders with decoders, text encoders, vision, speech."""
 
 import torch
+
 from checkpoints import Case, generator
 from decoders import LENGTH, VOCABULARY, ids
 

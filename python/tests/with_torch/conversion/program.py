@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 import transformers
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
 from checkpoints import Case
 from saving import load
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 ROOT = Path(__file__).resolve().parents[4]
 RMSNORM = os.environ.get("RMSNORM_PROGRAM", str(ROOT / "build/release/rmsnorm"))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 import transformers
-from checkpoints import Case, default_double
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+
+from checkpoints import Case, default_double
 
 SHARD_SIZE = "12KB"  # a few tensors each
 TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}

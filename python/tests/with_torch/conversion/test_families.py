@@ -4,6 +4,7 @@ import functools
 import json
 
 import pytest
+
 from checkpoints import build, distance, run
 from decoders import DECODERS
 from encoders import ENCODERS

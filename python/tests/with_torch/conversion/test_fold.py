@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from checkpoints import build, distance, run
 from program import refusal, succeed
 from rms_decoders import RMS_DECODERS

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+
 from checkpoints import build, distance, run
 from decoders import DECODERS
 from program import OUTSIDE_BUDGET, call, load_rms, succeed

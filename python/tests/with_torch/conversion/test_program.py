@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+
 from checkpoints import build, distance, run
 from decoders import DECODERS
 from encoders import ENCODERS

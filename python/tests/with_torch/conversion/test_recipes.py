@@ -4,6 +4,7 @@ import json
 
 import pytest
 import transformers
+
 from program import ROOT
 
 RECIPES = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "convert/families").glob("*.json"))}

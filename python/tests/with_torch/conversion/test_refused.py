@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from checkpoints import build
 from decoders import DECODERS
 from encoders import ENCODERS
 from program import ROOT, call, refusal, succeed
-from safetensors.torch import save_file
 from saving import save, set_keys, set_tensors
 
 CASES = {case.name: case for case in DECODERS + ENCODERS}

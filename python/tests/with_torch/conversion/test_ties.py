@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import AutoConfig
+
 from checkpoints import build, distance, run
 from decoders import DECODERS
 from encoders import ENCODERS
 from program import load_rms, norms, refusal, succeed
 from saving import load, save, set_tensors, tensors
-from transformers import AutoConfig
 
 CASES = {case.name: case for case in DECODERS + ENCODERS}
 TABLE, HEAD = "transformer.wte.weight", "lm_head.weight"

@@ -77,7 +77,7 @@ RMS_DECODERS = [
     Case("gemma", "GemmaForCausalLM", HEADS, ids, rms=4),
     Case("gemma2", "Gemma2ForCausalLM", HEADS, ids, rms=4),
     Case("gemma3_text", "Gemma3ForCausalLM", HEADS, ids, rms=4),
-    Case("gemma3n_text", "Gemma3nForCausalLM", GEMMA_3N, ids, rms=0),
+    Case("gemma3n_text", "Gemma3nForCausalLM", GEMMA_3N, ids, rms=6),
     Case(
         "gemma4_text",
         "Gemma4ForCausalLM",
@@ -92,7 +92,7 @@ RMS_DECODERS = [
         "RecurrentGemmaForCausalLM",
         {**HEADS, "lru_width": 16, "num_hidden_layers": 3, "attention_window_size": 8},
         ids,
-        rms=4,
+        rms=6,
     ),
     Case("vaultgemma", "VaultGemmaForCausalLM", HEADS, ids, rms=4),
 ]

@@ -6,7 +6,7 @@ import torch
 from checkpoints import build, distance, run
 from program import refusal, succeed
 from rms_decoders import RMS_DECODERS
-from saving import TYPES, load, save, tensors
+from saving import TYPES, load, save, set_keys, set_tensors, tensors
 from test_families import EXACT, ROUNDINGS, each
 
 CASES = {case.name: case for case in RMS_DECODERS}
@@ -51,17 +51,24 @@ def test_untying_folds_the_final_norm(tmp_path):
     assert not tensors(tmp_path / "out")["model.norm.weight"].eq(1).all()
 
 
-def test_quantised_readers_are_refused(tmp_path):
-    """As GPT-OSS is published: experts in blocks of 4 bits."""
+def test_norms_of_quantised_readers_stay(tmp_path):
+    """As GPT-OSS is published: experts in blocks of 4 bits, everything else in bf16."""
     case = CASES["gpt_oss"]
-    save(build(case), case, tmp_path / "source", "bf16")
-    from saving import set_tensors
+    source, out = tmp_path / "source", tmp_path / "out"
+    save(build(case), case, source, "bf16")
 
     def pack(held):
-        for name in [k for k in held if k.endswith("experts.gate_up_proj")]:
+        for name in [k for k in held if k.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
             held[name + "_blocks"] = torch.zeros(4, 48, 1, 16, dtype=torch.uint8)
             held[name + "_scales"] = torch.zeros(4, 48, 1, dtype=torch.uint8)
             del held[name]
 
-    set_tensors(tmp_path / "source", pack)
-    assert refusal("fold", tmp_path / "source", tmp_path / "out").startswith("R07")
+    set_tensors(source, pack)
+    set_keys(source, quantization_config={"quant_method": "mxfp4"})
+    succeed("fold", source, out)
+    before, after = tensors(source), tensors(out)
+    norms = [name for name in before if name.endswith("post_attention_layernorm.weight")]
+    assert len(norms) == 2
+    assert all(after[name].equal(before[name]) for name in norms)
+    assert after["model.layers.0.input_layernorm.weight"].eq(1).all()
+    assert refusal("fold", source, tmp_path / "full", "--affine", "full").startswith("R06")

@@ -46,8 +46,8 @@ void write(const Request& request, Purpose purpose, Report& report) {
   std::vector<std::string> left_out;
   extra_files(opened.checkpoint, left_out);
   for (const std::string& name : left_out) plan.warnings.push_back(tools::in_quotes(name) + " is not copied");
-  const bool program = purpose == Purpose::kConvert && plan.config.contains("auto_map") &&
-                       (request.target == Target::kAuto || request.target == Target::kHf);
+  const bool program =
+      purpose == Purpose::kConvert && (request.target == Target::kAuto || request.target == Target::kHf);
   describe(opened.model, plan, purpose, report);
   WriteOptions options{request.output, request.chunk, request.threads, request.carry_rounding, program};
   std::optional<Checkpoint> adapter;

@@ -77,7 +77,8 @@ struct Plan {
   std::vector<std::string> warnings;
   Json config;
   bool config_changed = false;
-  std::string output_prefix;  // before the name of every tensor but the untied heads; mostly empty
+  std::string output_prefix;  // if not empty: in place of old_prefix in every name but those of untied heads
+  std::string old_prefix;
   std::int64_t parameters_added = 0;
   std::int64_t bytes_added = 0;
 };

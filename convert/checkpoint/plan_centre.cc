@@ -104,9 +104,10 @@ void Planner::name_with_prefix(int index) {
     if (tensor.name.starts_with(prefix)) return;
   }
   if (model_.checkpoint.find(tie.head_name) != nullptr) return;
+  plan_.old_prefix = model_.prefix_of(tie.tie->table + ".weight", *tie.table);
   plan_.output_prefix = prefix;
   plan_.warnings.push_back(
-      fmt::format("the names of all tensors but {} get the prefix {}, as beside a head", tie.head_name, prefix));
+      fmt::format("the names of all tensors but {} begin with {} now, as beside a head", tie.head_name, prefix));
 }
 
 void Planner::centre(const StoredTensor& tensor, const Matrix& matrix, const std::vector<Range>& outputs) {

@@ -38,6 +38,7 @@ Json auto_map(const Json& architectures) {
   for (const Json& architecture : architectures) {
     if (!architecture.is_string()) continue;
     const std::string& name = architecture.get_ref<const std::string&>();
+    bool found = false;
     for (const AutoClass& known : kAutoClasses) {
       if (!name.ends_with(known.ending)) continue;
       const std::string stem = name.substr(0, name.size() - known.ending.size());
@@ -46,8 +47,10 @@ Json auto_map(const Json& architectures) {
                             : known.name;
       map.emplace(key, std::string(kClassPrefix) + name);
       map.emplace("AutoModel", std::string(kClassPrefix) + stem + "Model");
+      found = true;
       break;
     }
+    if (!found) map.emplace("AutoModel", std::string(kClassPrefix) + name);
   }
   return map;
 }

@@ -71,7 +71,12 @@ void Verifier::fail(const std::string& text) {
 // The tensor of the output that has this name, or this name behind a prefix.
 const StoredTensor* Verifier::counterpart(const std::string& name) const {
   if (const StoredTensor* found = checkpoint_.find(name)) return found;
-  return checkpoint_.find(original_.recipe.prefixes.front() + name);
+  for (const std::string& prefix : original_.recipe.prefixes) {
+    if (!name.starts_with(prefix)) continue;
+    const StoredTensor* found = checkpoint_.find(original_.recipe.prefixes.front() + name.substr(prefix.size()));
+    if (found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 bool Verifier::same(const StoredTensor* before, const StoredTensor* after) const {

@@ -52,7 +52,8 @@ void sort_actions(std::vector<const Action*>& actions) {
 
 std::string output_name(const Plan& plan, const Action& action) {
   const bool head = std::find(plan.untied.begin(), plan.untied.end(), action.name) != plan.untied.end();
-  return head ? action.name : plan.output_prefix + action.name;
+  if (head || plan.output_prefix.empty() || !action.name.starts_with(plan.old_prefix)) return action.name;
+  return plan.output_prefix + action.name.substr(plan.old_prefix.size());
 }
 
 // One file of the output; `prefix` is the folder in it.

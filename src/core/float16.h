@@ -40,6 +40,16 @@ inline std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
+// The f32 towards 0 from a number that f32 does not hold, its last bit set: rounded again to 16 bits it gives what the
+// number itself would.
+inline float round_to_odd(double value) {
+  const float nearest = static_cast<float>(value);
+  const double widened = static_cast<double>(nearest);
+  if (widened == value || value != value || widened - widened != 0) return nearest;
+  const auto bits = std::bit_cast<std::uint32_t>(nearest) - ((widened > value) == (value > 0) ? 1u : 0u);
+  return std::bit_cast<float>(bits | 1u);
+}
+
 }  // namespace rmsnorm
 
 #endif  // RMSNORM_CORE_FLOAT16_H_

@@ -2,8 +2,6 @@
 #ifndef RMSNORM_CPU_PARAMETERS_H_
 #define RMSNORM_CPU_PARAMETERS_H_
 
-#include <bit>
-
 #include "core/call.h"
 #include "core/float16.h"
 
@@ -20,16 +18,6 @@ inline double load_element(const Operand& operand, int64_t i) {
     default:
       return static_cast<double>(reinterpret_cast<const float*>(operand.base)[i]);
   }
-}
-
-// The f32 towards 0 from a number that f32 does not hold, its last bit set: rounded again to 16 bits it gives what the
-// number itself would.
-inline float round_to_odd(double value) {
-  const float nearest = static_cast<float>(value);
-  const double widened = static_cast<double>(nearest);
-  if (widened == value || value != value || widened - widened != 0) return nearest;
-  const auto bits = std::bit_cast<uint32_t>(nearest) - ((widened > value) == (value > 0) ? 1u : 0u);
-  return std::bit_cast<float>(bits | 1u);
 }
 
 inline void store_element(const Operand& operand, int64_t i, double value) {

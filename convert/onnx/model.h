@@ -1,0 +1,42 @@
+// An ONNX file in memory: parsed and checked, and written again. Whatever is not understood is kept as it was.
+#ifndef RMSNORM_CONVERT_ONNX_MODEL_H_
+#define RMSNORM_CONVERT_ONNX_MODEL_H_
+
+#include <string>
+
+#include "onnx.pb.h"
+#include "tools/formats/source.h"
+
+namespace rmsnorm::convert::onnx {
+
+namespace pb = rmsnorm::onnx_proto;
+
+// Keys of metadata_props that say where a converted file comes from start with this.
+inline constexpr char kProvenance[] = "rmsnorm.converted";
+
+// The largest message that protobuf reads or writes.
+inline constexpr std::uint64_t kMaxMessage = (std::uint64_t{1} << 31) - 1;
+
+struct Model {
+  std::string path;    // for messages
+  std::string folder;  // external data lies below it
+  pb::ModelProto proto;
+};
+
+// Throws a Refusal (R14) for bytes that are no ONNX model, for shapes that do not fit their data, for names that are
+// given twice and for cycles. Nodes come in an order in which each is behind those that it reads.
+Model load_model(const std::string& path);
+Model parse_model(const tools::Source& source, std::string folder);
+
+// The value of a metadata property, or nullptr.
+const std::string* metadata(const pb::ModelProto& model, std::string_view key);
+
+// Stable: nodes move only behind what they read. R14 for a cycle.
+void sort_nodes(pb::GraphProto& graph);
+
+// Writes the model, and beside it the files of external data that its folder lacks. Appears whole or not at all.
+void save_model(const Model& model, const std::string& path);
+
+}  // namespace rmsnorm::convert::onnx
+
+#endif  // RMSNORM_CONVERT_ONNX_MODEL_H_

@@ -1,0 +1,527 @@
+#include "convert/onnx/verify.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "convert/onnx/opset.h"
+#include "convert/onnx/stream.h"
+#include "convert/refusal.h"
+
+namespace rmsnorm::convert::onnx {
+
+namespace {
+
+constexpr double kAllowedMean = 8;  // of a centred line: in units of roundoff times its rms
+constexpr std::size_t kMostFaults = 16;
+
+// What a tensor of the new graph is, in terms of the original's tensors.
+struct Value {
+  std::string tensor;   // of the original; empty: not known
+  int axis = 0;         // the mean along it is subtracted; 0: nothing is
+  double epsilon = -1;  // not negative: normalised with it, and not named in the original
+  std::string weight;   // ... and multiplied by this constant of the new graph
+  bool operator==(const Value&) const = default;
+};
+
+std::string text_of(const Value& value) {
+  if (value.tensor.empty()) return "not known";
+  if (value.epsilon >= 0) return fmt::format("{} normalised", value.tensor);
+  if (value.axis == 0) return value.tensor;
+  return fmt::format("{} centred along axis {}", value.tensor, value.axis);
+}
+
+std::string bytes_of(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }
+
+std::string attributes_of(const pb::NodeProto& node) {
+  pb::NodeProto attributes;
+  *attributes.mutable_attribute() = node.attribute();
+  return bytes_of(attributes);
+}
+
+class Prover {
+ public:
+  Prover(Model& original, Model& converted, int vectors)
+      : old_graph_(original),
+        old_shapes_(old_graph_),
+        old_norms_(recognise_norms(old_graph_, old_shapes_)),
+        new_graph_(converted),
+        new_shapes_(new_graph_),
+        new_norms_(recognise_norms(new_graph_, new_shapes_)),
+        vectors_(vectors) {
+    for (const Norm& norm : old_norms_.all) {
+      for (const auto& name : {norm.core, norm.y}) {
+        if (!name.empty()) norm_of_[name] = &norm;
+      }
+    }
+  }
+
+  Proof run() {
+    compare_frames();
+    for (const auto& input : new_graph_.proto().input()) {
+      if (!new_graph_.is_constant(input.name())) values_[input.name()] = {input.name()};
+    }
+    for (int n = 0; n < new_graph_.size(); ++n) {
+      if (new_graph_.op(n) != "Constant") understand(n);
+    }
+    for (const auto& output : new_graph_.proto().output()) expect_itself(output.name(), "an output of the graph");
+    for (const auto& node : new_graph_.proto().node()) {
+      for (const auto& output : node.output()) {
+        if (!output.empty() && new_graph_.tensor(output).in_subgraph) {
+          expect_itself(output, "read by a graph inside a node");
+        }
+      }
+    }
+    for (const auto& tensor : new_graph_.proto().initializer()) {
+      const TensorEntry& entry = new_graph_.tensor(tensor.name());
+      if ((entry.in_subgraph || entry.overridable) && !same_constant(tensor.name(), tensor.name())) {
+        fault(tensor.name(), "a graph inside a node, or a caller, sees this constant, and it is not the original's");
+      }
+    }
+    return std::move(proof_);
+  }
+
+ private:
+  void fault(const std::string& site, std::string what) {
+    if (proof_.faults.size() < kMostFaults) proof_.faults.push_back({site, std::move(what)});
+  }
+
+  void expect_itself(const std::string& name, const char* why) {
+    if (value(name) == canonical(name) || same_constant(name, name)) return;
+    if (!value(name).tensor.empty()) {
+      fault(name, fmt::format("it is {}, and here it is {}", why, text_of(value(name))));
+    } else if (!trace(name)) {
+      fault(name, fmt::format("it is {}, and nothing computes it", why));
+    }
+  }
+
+  // From a tensor that is not shown back to the nodes where the proof broke off.
+  bool trace(const std::string& name) {
+    std::vector<int> waiting{new_graph_.tensor(name).producer};
+    bool found = false;
+    while (!waiting.empty()) {
+      const int n = waiting.back();
+      waiting.pop_back();
+      const auto break_off = n < 0 ? broken_.end() : broken_.find(n);
+      if (break_off == broken_.end()) continue;
+      found = true;
+      if (break_off->second.traced) continue;
+      break_off->second.traced = true;
+      std::vector<int> before;
+      for (const auto& input : new_graph_.node(n).input()) {
+        const int producer = new_graph_.tensor(input).producer;
+        if (producer >= 0 && broken_.count(producer) != 0) before.push_back(producer);
+      }
+      if (before.empty() || break_off->second.is_norm) fault(label(new_graph_.node(n)), break_off->second.why);
+      if (!break_off->second.is_norm) waiting.insert(waiting.end(), before.begin(), before.end());
+    }
+    return found;
+  }
+
+  void compare_frames();
+  void understand(int n);
+  bool same_node(int n, int old) const;
+  std::string copied_with_axis(int n, int old);
+  bool rms_norm(int n);
+  bool parameters(int n);
+  bool cast(int n);
+  bool is_original_norm(const std::string& output, const Value& x, double epsilon, const std::string& weight,
+                        const std::string& bias);
+
+  Value value(const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? Value{} : found->second;
+  }
+
+  // The original's tensor; where it is another one with its mean subtracted, as such.
+  Value canonical(const std::string& name) const {
+    const TensorEntry& entry = old_graph_.tensor(name);
+    const auto centring = old_norms_.centrings.find(entry.producer);
+    if (entry.producer >= 0 && centring != old_norms_.centrings.end() && old_graph_.op(entry.producer) == "Sub") {
+      return {centring->second.x, centring->second.axis};
+    }
+    return {name};
+  }
+
+  // Its mean is 0 in the original already.
+  bool is_centred(const std::string& name, int axis) const {
+    const Value itself = canonical(name);
+    if (itself.axis == axis) return true;
+    const auto norm = norm_of_.find(name);
+    if (norm == norm_of_.end() || axis != -1 || !norm->second->ignores_mean) return false;
+    return name == norm->second->core || has_centred_output(old_graph_, *norm->second);
+  }
+
+  bool same_constant(const std::string& fresh, const std::string& old);
+  std::string centred_constant(const std::string& fresh, const std::string& old, int axis);
+  std::string compare_centred(const std::string& fresh, const Array& now, Array wanted, int axis);
+
+  // Input of the new node against the original's: empty if equal, else what is wrong.
+  std::string differs(const std::string& fresh, const std::string& old) {
+    if (fresh.empty() && old.empty()) return "";
+    if (fresh == old && !new_graph_.is_defined(fresh) && !old_graph_.is_defined(old)) return "";  // sparse, or outside
+    if (!fresh.empty() && value(fresh) == canonical(old)) return "";
+    if (same_constant(fresh, old)) return "";
+    return fmt::format("{} must be {} and is {}", fresh, text_of(canonical(old)), text_of(value(fresh)));
+  }
+
+  std::string differs_centred(const std::string& fresh, const std::string& old, int axis) {
+    const Value found = value(fresh);
+    if (found == Value{canonical(old).tensor, axis} && (canonical(old).axis == 0 || canonical(old).axis == axis))
+      return "";
+    if (is_centred(old, axis) && (found == canonical(old) || found == Value{old})) return "";
+    if (new_graph_.is_constant(fresh) && old_graph_.is_constant(old)) return centred_constant(fresh, old, axis);
+    return fmt::format("{} must be {} centred along axis {} and is {}", fresh, old, axis, text_of(found));
+  }
+
+  Graph old_graph_;
+  Shapes old_shapes_;
+  Norms old_norms_;
+  Graph new_graph_;
+  Shapes new_shapes_;
+  Norms new_norms_;
+  int vectors_;
+  std::map<std::string, const Norm*> norm_of_;
+  std::map<std::string, Value> values_;
+  std::map<std::tuple<std::string, std::string, int>, std::string> compared_;
+  struct Broken {
+    std::string why;
+    bool is_norm = false;
+    bool traced = false;
+  };
+  std::map<int, Broken> broken_;  // nodes that could not be shown
+  Proof proof_;
+};
+
+// Everything around the nodes: inputs, outputs, texts, functions, operator sets.
+void Prover::compare_frames() {
+  pb::ModelProto old_frame, new_frame;
+  // A copy without what is large or may differ.
+  const auto strip = [](const Model& model, pb::ModelProto& frame) {
+    frame.set_producer_name(model.proto.producer_name());
+    frame.set_producer_version(model.proto.producer_version());
+    frame.set_domain(model.proto.domain());
+    frame.set_model_version(model.proto.model_version());
+    frame.set_doc_string(model.proto.doc_string());
+    *frame.mutable_functions() = model.proto.functions();
+    frame.mutable_unknown_fields()->MergeFrom(model.proto.unknown_fields());
+    frame.mutable_graph()->set_name(model.proto.graph().name());
+    frame.mutable_graph()->set_doc_string(model.proto.graph().doc_string());
+    frame.mutable_graph()->mutable_unknown_fields()->MergeFrom(model.proto.graph().unknown_fields());
+    *frame.mutable_graph()->mutable_output() = model.proto.graph().output();
+    for (const auto& import : model.proto.opset_import()) {
+      if (!import.domain().empty() && import.domain() != "ai.onnx") *frame.add_opset_import() = import;
+    }
+  };
+  strip(old_graph_.model(), old_frame);
+  strip(new_graph_.model(), new_frame);
+  const auto add_inputs = [](const Graph& graph, pb::ModelProto& frame) {
+    for (const auto& input : graph.proto().input()) {
+      if (!graph.is_constant(input.name())) *frame.mutable_graph()->add_input() = input;
+    }
+  };
+  add_inputs(old_graph_, old_frame);
+  add_inputs(new_graph_, new_frame);
+  if (bytes_of(old_frame) != bytes_of(new_frame)) {
+    fault(new_graph_.model().path, "inputs, outputs, names, functions or operator sets differ from the original's");
+  }
+  if (new_graph_.opset() == old_graph_.opset()) return;
+  if (new_graph_.opset() != kRmsOpset || old_graph_.opset() > kRmsOpset) {
+    fault(new_graph_.model().path,
+          fmt::format("the operator set is {} and was {}", new_graph_.opset(), old_graph_.opset()));
+    return;
+  }
+  try {
+    check_target(old_graph_, Target::kOnnxRms23);
+  } catch (const Refusal& refusal) {
+    fault(refusal.site(), refusal.what());
+  }
+}
+
+bool Prover::same_node(int n, int old) const {
+  const pb::NodeProto& a = new_graph_.node(n);
+  const pb::NodeProto& b = old_graph_.node(old);
+  if (new_graph_.op(n) != old_graph_.op(old) || a.op_type() != b.op_type() || a.domain() != b.domain()) return false;
+  if (a.input_size() != b.input_size() || a.output_size() != b.output_size()) return false;
+  for (int k = 0; k < a.output_size(); ++k) {
+    if (a.output(k) != b.output(k)) return false;
+  }
+  return attributes_of(a) == attributes_of(b);
+}
+
+bool Prover::same_constant(const std::string& fresh, const std::string& old) {
+  if (!new_graph_.is_constant(fresh) || !old_graph_.is_constant(old)) return false;
+  const auto* a = new_graph_.literal(fresh);
+  const auto* b = old_graph_.literal(old);
+  if (a != nullptr && b != nullptr) {
+    if (a->data_type() != b->data_type() || a->dims_size() != b->dims_size()) return false;
+    if (!std::equal(a->dims().begin(), a->dims().end(), b->dims().begin())) return false;
+    if (type_size(a->data_type()) == 0) {
+      pb::TensorProto x = *a, y = *b;
+      x.clear_name();
+      y.clear_name();
+      return bytes_of(x) == bytes_of(y);
+    }
+    return tensor_bytes(*a, new_graph_.model().folder) == tensor_bytes(*b, old_graph_.model().folder);
+  }
+  const auto x = new_graph_.constant(fresh), y = old_graph_.constant(old);
+  return x && y && x->type == y->type && x->dims == y->dims && x->values == y->values;
+}
+
+std::string Prover::centred_constant(const std::string& fresh, const std::string& old, int axis) {
+  const auto [found, is_new] = compared_.try_emplace({fresh, old, axis});
+  if (!is_new) return found->second;
+  const auto now = new_graph_.constant(fresh);
+  auto before = old_graph_.constant(old);
+  if (!now || !before || now->type != before->type || now->dims != before->dims || !is_float(now->type)) {
+    return found->second = fmt::format("{} has not the type and shape of {}", fresh, old);
+  }
+  return found->second = compare_centred(fresh, *now, std::move(*before), axis);
+}
+
+std::string Prover::compare_centred(const std::string& fresh, const Array& now, Array wanted, int axis) {
+  const int rank = static_cast<int>(wanted.dims.size());
+  if (rank < -axis) {  // the same number along the whole axis
+    for (const double number : now.values) {
+      if (number != 0) return fmt::format("{} is {}; centred along axis {} it is 0", fresh, number, axis);
+    }
+    ++proof_.constants;
+    return "";
+  }
+  const std::size_t at = static_cast<std::size_t>(rank + axis);
+  const Lines lines = lines_along(wanted.dims, at);
+  const double u = unit_roundoff(now.type);
+  centre(wanted, at, false);
+  // Elements: one rounding each, or (--carry-rounding) one rounding of the line's neighbours more.
+  std::vector<double> largest(lines.outer * lines.inner, 0);
+  const auto line_of = [&](std::size_t i) { return i / (lines.length * lines.inner) * lines.inner + i % lines.inner; };
+  for (std::size_t i = 0; i < wanted.values.size(); ++i) {
+    largest[line_of(i)] = std::max(largest[line_of(i)], std::fabs(wanted.values[i]));
+  }
+  const double least = now.type == pb::TensorProto::FLOAT16 ? 0x1p-25 : 0x1p-134;  // half the smallest number
+  for (std::size_t i = 0; i < wanted.values.size(); ++i) {
+    const double error = std::fabs(now.values[i] - wanted.values[i]);
+    const double allowed = u * (std::fabs(wanted.values[i]) + largest[line_of(i)]) + 2 * least;
+    if (!(error <= allowed)) {
+      return fmt::format("{} is not the original's centred along axis {}: element {} is {} and must be {}", fresh, axis,
+                         i, now.values[i], wanted.values[i]);
+    }
+    proof_.worst_error = std::max(proof_.worst_error, error / allowed);
+  }
+  for (std::size_t line = 0; line < largest.size(); ++line) {
+    double sum = 0, squares = 0;
+    const std::size_t start = line / lines.inner * lines.length * lines.inner + line % lines.inner;
+    for (std::size_t k = 0; k < lines.length; ++k) {
+      const double number = now.values[start + k * lines.inner];
+      sum += number;
+      squares += number * number;
+    }
+    const double length = static_cast<double>(lines.length);
+    const double mean = std::fabs(sum / length), rms = std::sqrt(squares / length);
+    if (!(mean <= kAllowedMean * u * rms + 2 * least)) {
+      return fmt::format("{} has a line with mean {} and rms {}; the mean must be at most {} of it", fresh, mean, rms,
+                         kAllowedMean * u);
+    }
+    if (rms > 0) proof_.worst_mean = std::max(proof_.worst_mean, mean / (u * rms));
+  }
+  // As a layer: M(Wa) against W'a for random a.
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (int v = 0; v < vectors_ && lines.length > 0; ++v) {
+    std::vector<double> exact(lines.length, 0), found(lines.length, 0), allowed(lines.length, 0);
+    for (std::size_t line = 0; line < largest.size(); ++line) {
+      const double a = uniform(random);
+      const std::size_t start = line / lines.inner * lines.length * lines.inner + line % lines.inner;
+      for (std::size_t k = 0; k < lines.length; ++k) {
+        const std::size_t i = start + k * lines.inner;
+        exact[k] += a * wanted.values[i];
+        found[k] += a * now.values[i];
+        allowed[k] += std::fabs(a) * (u * (std::fabs(now.values[i]) + largest[line]) * 1.01 + 2 * least);
+      }
+    }
+    for (std::size_t k = 0; k < lines.length; ++k) {
+      if (std::fabs(exact[k] - found[k]) <= allowed[k]) continue;
+      return fmt::format("{}, applied to random vector {}, gives {} in place {} and must give {}", fresh, v, found[k],
+                         k, exact[k]);
+    }
+  }
+  ++proof_.constants;
+  return "";
+}
+
+// The same node as in the original: with the same inputs, or with inputs that differ by a mean that it carries on or
+// ignores. Empty if shown, else what is wrong.
+std::string Prover::copied_with_axis(int n, int old) {
+  const int count = old_graph_.node(old).input_size();
+  const auto finish = [&](int axis) {
+    for (const auto& output : old_graph_.node(old).output()) {
+      if (output.empty()) continue;
+      values_[output] = axis == 0 ? canonical(output) : Value{output, axis};
+    }
+    ++proof_.nodes;
+    const auto norm = norm_of_.find(new_graph_.output(n));
+    const bool written_out =
+        norm != norm_of_.end() && norm->second->form == Form::kWrittenOut && norm->second->root == old;
+    for (int k = 0; k < count && written_out; ++k) {
+      if (new_graph_.input(n, k) == old_graph_.input(old, k)) continue;
+      ++proof_.norms;  // it reads the centred tensor where it read a difference
+      break;
+    }
+    return std::string();
+  };
+  std::string first;
+  for (int k = 0; k < count && first.empty(); ++k) first = differs(new_graph_.input(n, k), old_graph_.input(old, k));
+  if (first.empty()) return finish(0);
+
+  std::string nearest = first;
+  int most_matched = 0;
+  for (int axis = -1; axis >= -kMaxAxis; --axis) {
+    const auto operands = linear_operands(old_graph_, old_shapes_, old, axis);
+    if (!operands) continue;
+    std::string wrong;
+    int matched = 0;
+    for (int k = 0; k < count; ++k) {
+      const auto operand = std::find_if(operands->begin(), operands->end(), [k](const auto& o) { return o.slot == k; });
+      const std::string why = operand == operands->end()
+                                  ? differs(new_graph_.input(n, k), old_graph_.input(old, k))
+                                  : differs_centred(new_graph_.input(n, k), old_graph_.input(old, k), operand->axis);
+      if (!why.empty() && wrong.empty()) wrong = why;
+      matched += why.empty() && operand != operands->end() ? 1 : 0;
+    }
+    if (wrong.empty()) {
+      ++proof_.carried;
+      return finish(axis);
+    }
+    if (matched > most_matched) {
+      most_matched = matched;
+      nearest = wrong;
+    }
+  }
+  // Readers that ignore a mean.
+  for (int k = 0; k < count; ++k) {
+    const Value found = value(new_graph_.input(n, k));
+    if (found.axis == 0 || found.epsilon >= 0 || canonical(old_graph_.input(old, k)).tensor != found.tensor) continue;
+    bool others = true;
+    for (int j = 0; j < count; ++j) {
+      others &= j == k || differs(new_graph_.input(n, j), old_graph_.input(old, j)).empty();
+    }
+    const bool norm = std::any_of(old_norms_.all.begin(), old_norms_.all.end(), [&](const Norm& candidate) {
+      return candidate.form == Form::kOperator && candidate.root == old && candidate.ignores_mean;
+    });
+    const bool ignored =
+        norm ? k == 0 && found.axis == -1 : ignores_shift(old_graph_, old_shapes_, old, {k, found.axis});
+    if (others && ignored) {
+      ++proof_.carried;
+      return finish(0);
+    }
+  }
+  return nearest;
+}
+
+bool Prover::is_original_norm(const std::string& output, const Value& x, double epsilon, const std::string& weight,
+                              const std::string& bias) {
+  const auto found = norm_of_.find(output);
+  if (found == norm_of_.end()) return false;
+  const Norm& norm = *found->second;
+  const bool centred = x == Value{norm.x, -1} || (x == Value{norm.x} && is_centred(norm.x, -1)) ||
+                       (canonical(norm.x).axis == -1 && x == canonical(norm.x));
+  if (!norm.fault.empty() || !centred) return false;
+  // The file holds f32; what is written out may hold it in any type.
+  if (static_cast<float>(norm.epsilon) != static_cast<float>(epsilon)) return false;
+  const auto same_vector = [&](const std::string& fresh, const std::string& old) {
+    if (same_constant(fresh, old)) return true;
+    const auto a = new_graph_.constant(fresh);
+    auto b = old.empty() ? std::optional<Array>(Array{0, {1}, {1}}) : old_graph_.constant(old);
+    if (!a || !b) return false;
+    if (b->values.size() == 1) b->values.assign(a->values.size(), b->values[0]);
+    return a->values == b->values;
+  };
+  const bool is_core = output == norm.core;
+  const std::string old_weight = is_core ? "" : norm.weight;
+  if (weight.empty() ? !old_weight.empty() : !same_vector(weight, old_weight)) return false;
+  const std::string old_bias = norm.form == Form::kOperator ? norm.bias : "";
+  if (bias.empty() != old_bias.empty()) return false;
+  if (!bias.empty() && !same_constant(bias, old_bias)) return false;
+  values_[output] = {output};
+  ++proof_.norms;
+  return true;
+}
+
+bool Prover::rms_norm(int n) {
+  const auto rms = recognise_rms(new_graph_, new_shapes_, n);
+  if (!rms) return false;
+  const std::string& output = new_graph_.output(n);
+  const Value x = value(rms->x);
+  if (x.tensor.empty() || x.epsilon >= 0) return false;
+  if (is_original_norm(output, x, rms->epsilon, rms->weight, "")) return true;
+  const bool centred = x.axis == -1 || (x.axis == 0 && is_centred(x.tensor, -1));
+  if (!centred || old_graph_.has_tensor(output)) return false;
+  values_[output] = {x.tensor, x.axis, rms->epsilon, rms->weight};
+  return true;
+}
+
+// The weight and the bias of a norm that was one operator.
+bool Prover::parameters(int n) {
+  const std::string_view op = new_graph_.op(n);
+  const std::string& output = new_graph_.output(n);
+  const Value norm = value(new_graph_.input(n, 0));
+  const std::string& parameter = new_graph_.input(n, 1);
+  if (norm.epsilon < 0 || !new_graph_.is_constant(parameter)) return false;
+  const Value x{norm.tensor, norm.axis};
+  if (op == "Mul" && norm.weight.empty()) {
+    if (is_original_norm(output, x, norm.epsilon, parameter, "")) return true;
+    if (old_graph_.has_tensor(output)) return false;
+    values_[output] = {norm.tensor, norm.axis, norm.epsilon, parameter};
+    return true;
+  }
+  return op == "Add" && is_original_norm(output, x, norm.epsilon, norm.weight, parameter);
+}
+
+// A new cast: to f32 and back, around sums of narrow numbers.
+bool Prover::cast(int n) {
+  const Value from = value(new_graph_.input(n, 0));
+  if (new_graph_.op(n) != "Cast" || from.tensor.empty() || old_graph_.has_tensor(new_graph_.output(n))) return false;
+  const int to = static_cast<int>(int_attribute(new_graph_.node(n), "to", 0));
+  const int type = old_shapes_.type(from.tensor);
+  if (to != type && !(to == pb::TensorProto::FLOAT && is_narrow(type))) return false;
+  values_[new_graph_.output(n)] = from;
+  return true;
+}
+
+void Prover::understand(int n) {
+  const std::string& output = new_graph_.output(n);
+  const auto centring = new_norms_.centrings.find(n);
+  const bool is_mean = centring != new_norms_.centrings.end() && new_graph_.op(n) == "ReduceMean";
+  if (is_mean) return;  // part of the subtraction, which alone reads it
+  if (centring != new_norms_.centrings.end()) {
+    const Value x = value(centring->second.x);
+    if (!x.tensor.empty() && x.epsilon < 0 && (x.axis == 0 || x.axis == centring->second.axis)) {
+      values_[output] = {x.tensor, centring->second.axis};
+      proof_.operations += old_graph_.has_tensor(output) ? 0 : 1;
+      proof_.nodes += old_graph_.has_tensor(output) ? 1 : 0;
+      return;
+    }
+  }
+  const int old = old_graph_.tensor(output).producer;
+  std::string wrong = fmt::format("nothing in the original is like this {}", new_graph_.node(n).op_type());
+  if (old >= 0 && same_node(n, old)) {
+    wrong = copied_with_axis(n, old);
+    if (wrong.empty()) return;
+  }
+  if (rms_norm(n) || parameters(n) || cast(n)) return;
+  // Steps inside a written-out norm have values that the original has no names for: whether this matters is seen from
+  // the outputs.
+  const auto rms = recognise_rms(new_graph_, new_shapes_, n);
+  if (rms && (old < 0 || !same_node(n, old))) {
+    wrong = fmt::format("no LayerNorm of the original is this norm of {} with epsilon {}", text_of(value(rms->x)),
+                        static_cast<float>(rms->epsilon));
+  }
+  broken_[n] = {wrong, rms.has_value() && (old < 0 || !same_node(n, old))};
+}
+
+}  // namespace
+
+Proof prove_equal(Model& original, Model& converted, int vectors) { return Prover(original, converted, vectors).run(); }
+
+}  // namespace rmsnorm::convert::onnx

@@ -385,7 +385,14 @@ void Rewriter::finish() {
   for (int n = 0; n < proto_.node_size(); ++n) {
     if (removed_.count(n) == 0) *nodes.Add() = std::move(*proto_.mutable_node(n));
   }
-  for (auto& node : added_) *nodes.Add() = std::move(node);
+  // Names of nodes must differ, too.
+  std::set<std::string> names;
+  for (const auto& node : nodes) names.insert(node.name());
+  for (auto& node : added_) {
+    const std::string base = node.name();
+    for (int i = 1; !names.insert(node.name()).second; ++i) node.set_name(fmt::format("{}/rms_{}", base, i));
+    *nodes.Add() = std::move(node);
+  }
   proto_.mutable_node()->Swap(&nodes);
   remove_unread();
   sort_nodes(proto_);

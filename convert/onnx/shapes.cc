@@ -326,7 +326,7 @@ std::optional<Lengths> Shapes::multiplied(const Lengths& a, const Lengths& b) {
   return result;
 }
 
-// Squeeze, Unsqueeze, reductions, Slice, Split, Concat, Pad, Gather: same axes but for those that the node names.
+// Squeeze, Unsqueeze, reductions, Slice, Split, Tile, Pad: same axes but for those that the node names.
 std::optional<Lengths> Shapes::axes_changed(int n, const Lengths& in) {
   const std::string_view op = graph_.op(n);
   const std::size_t rank = in.size();
@@ -398,6 +398,15 @@ std::optional<Lengths> Shapes::axes_changed(int n, const Lengths& in) {
   }
   if (op == "Split") {
     if (!forget(int_attribute(graph_.node(n), "axis", 0))) return std::nullopt;
+    return result;
+  }
+  if (op == "Tile") {
+    const auto repeats = graph_.integers(graph_.input(n, 1));
+    for (std::size_t i = 0; i < rank; ++i) {
+      const std::int64_t times = repeats && repeats->size() == rank ? (*repeats)[i] : -1;
+      if (times == 1) continue;
+      if (times < 0 || in[i] < 0 || __builtin_mul_overflow(in[i], times, &result[i])) result[i] = unknown();
+    }
     return result;
   }
   if (op == "Pad") {

@@ -84,14 +84,30 @@ bool Sensitivity::may_shift(const std::string& tensor, int axis) const {
 }
 
 std::string Sensitivity::who_minds(const std::string& tensor, int axis) const {
-  const TensorEntry& entry = graph_.tensor(tensor);
-  if (entry.is_output) return "it is an output of the graph";
-  if (entry.in_subgraph) return "a graph inside a node reads it";
-  for (const Use& use : entry.uses) {
-    if ((of_use(use) & bit(axis)) == 0) {
-      const pb::NodeProto& node = graph_.node(use.node);
-      return fmt::format("{} {} reads it", node.op_type(), label(node));
+  std::string at = tensor;
+  for (int step = 0; step <= graph_.size(); ++step) {
+    const TensorEntry& entry = graph_.tensor(at);
+    const std::string it = at == tensor ? "it" : at + ", into which it runs,";
+    if (entry.is_output) return it + " is an output of the graph";
+    if (entry.in_subgraph) return it + " is read by a graph inside a node";
+    const auto minds = std::find_if(entry.uses.begin(), entry.uses.end(),
+                                    [&](const Use& use) { return (of_use(use) & bit(axis)) == 0; });
+    if (minds == entry.uses.end()) return "";
+    // Follow those who only hand it on.
+    bool carried = false;
+    for (int out = -1; out >= -kMaxAxis && !carried; --out) {
+      for (const Operand& operand : linear_operands(graph_, shapes_, minds->node, out).value_or(std::vector<Operand>())) {
+        if (carried || operand.slot != minds->slot || operand.axis != axis) continue;
+        for (const auto& output : graph_.node(minds->node).output()) {
+          if (output.empty() || may_shift(output, out) || carried) continue;
+          at = output;
+          axis = out;
+          carried = true;
+        }
+      }
     }
+    const pb::NodeProto& node = graph_.node(minds->node);
+    if (!carried) return fmt::format("{} is read by {} {}", it, node.op_type(), label(node));
   }
   return "";
 }

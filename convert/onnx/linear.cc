@@ -129,8 +129,9 @@ Operands on_other_axes(const Question& q) {
     return Operands({{0, q.axis}});
   }
   if (op == "Expand") {
-    const auto before = q.shapes.length(q.input(0), q.axis), after = q.shapes.length(q.graph.output(q.node), q.axis);
-    if (!before || before != after || *before == 1) return std::nullopt;
+    // A length that is not 1 can only stay.
+    const auto length = q.shapes.length(q.input(0), q.axis);
+    if (!length || *length == 1) return std::nullopt;
     return Operands({{0, q.axis}});
   }
   if (!rank || -q.axis > *rank) return std::nullopt;
@@ -153,13 +154,13 @@ Operands on_other_axes(const Question& q) {
 
 Operands gather(const Question& q) {
   const auto rank = q.rank(0), index_rank = q.shapes.rank(q.input(1));
-  if (!rank || !index_rank) return std::nullopt;
+  if (!rank) return std::nullopt;
   const auto gathered = q.from_end(q.attribute("axis", 0), rank);
   if (!gathered) return std::nullopt;
   // Axes behind the gathered one keep their place from the end, those before it their place from the front.
   if (q.axis > *gathered) return Operands({{0, q.axis}});
-  const int out_rank = *rank - 1 + *index_rank;
-  const int front = q.axis + out_rank;
+  if (!index_rank) return std::nullopt;
+  const int front = q.axis + *rank - 1 + *index_rank;
   if (front < 0 || front >= *gathered + *rank) return std::nullopt;
   return Operands({{0, front - *rank}});
 }

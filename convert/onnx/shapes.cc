@@ -573,8 +573,11 @@ TensorInfo Shapes::infer_output(int n, int output) {
   }
   if (op == "Expand") {
     const Lengths* wanted = value_of(graph_.input(n, 1));
-    if (!in || wanted == nullptr || wanted->size() > tools::kMaxRank) return result;
-    Lengths lengths = *wanted;
+    const auto& count = info(graph_.input(n, 1)).lengths;  // where only the number of axes is known
+    if (!in || (wanted == nullptr && !(count && count->size() == 1 && count->front() >= 0))) return result;
+    const std::size_t rank = wanted != nullptr ? wanted->size() : static_cast<std::size_t>(count->front());
+    if (rank > tools::kMaxRank) return result;
+    Lengths lengths = wanted != nullptr ? *wanted : Lengths(rank, -1);
     for (Length& length : lengths) {
       if (length == -1) length = unknown();
     }

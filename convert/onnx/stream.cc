@@ -96,7 +96,8 @@ std::string Sensitivity::who_minds(const std::string& tensor, int axis) const {
     // Follow those who only hand it on.
     bool carried = false;
     for (int out = -1; out >= -kMaxAxis && !carried; --out) {
-      for (const Operand& operand : linear_operands(graph_, shapes_, minds->node, out).value_or(std::vector<Operand>())) {
+      for (const Operand& operand :
+           linear_operands(graph_, shapes_, minds->node, out).value_or(std::vector<Operand>())) {
         if (carried || operand.slot != minds->slot || operand.axis != axis) continue;
         for (const auto& output : graph_.node(minds->node).output()) {
           if (output.empty() || may_shift(output, out) || carried) continue;

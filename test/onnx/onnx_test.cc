@@ -7,7 +7,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "onnx_subset.pb.h"
+#include "onnx.pb.h"
 #include "reference/budgets.h"
 #include "reference/layer_norm.h"
 #include "reference/rms_norm.h"
@@ -39,7 +39,7 @@ Message read(const std::filesystem::path& path) {
 }
 
 Tensor read_tensor(const std::filesystem::path& path) {
-  const auto message = read<onnx::TensorProto>(path);
+  const auto message = read<onnx_proto::TensorProto>(path);
   EXPECT_EQ(message.data_type(), kOnnxFloat) << path;
   Tensor tensor{{message.dims().begin(), message.dims().end()},
                 {message.float_data().begin(), message.float_data().end()}};
@@ -58,7 +58,7 @@ std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t begin, 
 // One vector: the node's operator and attributes, its inputs and outputs.
 struct Vector {
   explicit Vector(const std::filesystem::path& folder) {
-    const onnx::NodeProto node = read<onnx::ModelProto>(folder / "model.onnx").graph().node(0);
+    const onnx_proto::NodeProto node = read<onnx_proto::ModelProto>(folder / "model.onnx").graph().node(0);
     layer_norm = node.op_type() == "LayerNormalization";
     EXPECT_TRUE(layer_norm || node.op_type() == "RMSNormalization") << node.op_type();
     for (int i = 0; i < node.input_size(); ++i) {
@@ -68,7 +68,7 @@ struct Vector {
       outputs.push_back(read_tensor(folder / ("output_" + std::to_string(i) + ".pb")));
     }
     std::int64_t axis = -1;
-    for (const onnx::AttributeProto& attribute : node.attribute()) {
+    for (const onnx_proto::AttributeProto& attribute : node.attribute()) {
       if (attribute.name() == "axis") axis = attribute.i();
       if (attribute.name() == "epsilon") epsilon = static_cast<double>(attribute.f());
     }

@@ -42,8 +42,10 @@ def convert(model, folder, *options, code=0):
     return before, after, report
 
 
-def run(path, feeds):
+def run(path, feeds, optimise=True):
     options = onnxruntime.SessionOptions()
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -38,7 +38,8 @@ class Wrapped(torch.nn.Module):
 def gpt2():
     config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_implementation="eager")
     model = transformers.GPT2LMHeadModel(config)
-    return model, lambda m, x: m(input_ids=x, use_cache=False).logits, torch.arange(24).reshape(2, 12) % 50
+    # With a mask: what transformers does without one, the old exporter cannot write.
+    return model, lambda m, x: m(input_ids=x, attention_mask=torch.ones_like(x), use_cache=False).logits, torch.arange(24).reshape(2, 12) % 50
 
 
 def vit():

@@ -173,7 +173,7 @@ def test_through_every_operator_on_other_axes(tmp_path):
     x = b.node("Pad", x, b.constant([0, 0, 1, 0, 0, 0, 2, 0], dtype=np.int64), mode="constant")
     x = b.node("Squeeze", x, b.constant([1], dtype=np.int64))
     x = b.block(x, width)
-    first, second = b.node("Split", x, b.constant([2, 3], dtype=np.int64), axis=1, outputs=2)
+    first, second = b.node("Split", x, b.constant([2, 6], dtype=np.int64), axis=1, outputs=2)
     x = b.node("Concat", second, first, axis=1)
     x = b.node("Mul", x, b.constant(0.5))
     x = b.node("Tile", x, b.constant([1, 2, 1], dtype=np.int64))

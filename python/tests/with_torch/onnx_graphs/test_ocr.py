@@ -24,15 +24,17 @@ def test_recogniser(tmp_path, target):
     assert report["constants_copied"] == 0
     assert sorted(norm["epsilon"] for norm in report["norms"]) == pytest.approx([1e-6, 1e-5, 1e-5, 1e-5, 1e-5])
     assert operators(after).count("Sub") == 1
-    worst, read = 0.0, set()
+    worst, read, yardstick = 0.0, set(), 0.0
     for width in WIDTHS:
         for text in LINES[: 3 if width < 320 else 5]:
             feeds = {"x": picture(text, width, 24)}
             a, b = run(before, feeds)[0], run(after, feeds)[0]
             worst = max(worst, float(np.abs(a - b).max()))
+            if width == 320:  # what the runtime's own optimiser changes
+                yardstick = max(yardstick, float(np.abs(a - run(before, feeds, optimise=False)[0]).max()))
             assert (a.argmax(-1) == b.argmax(-1)).all()
             read.update(a.argmax(-1).ravel().tolist())
-    assert worst < 2e-6
+    assert worst < 4e-6 and worst < yardstick, (worst, yardstick)
     assert len(read) > 15, "the images hold text that the recogniser reads"
 
 

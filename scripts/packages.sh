@@ -1,7 +1,8 @@
 # Which packages the commands of ./dev need, and how they are installed. Names are those of Debian 12 and Ubuntu 24.04.
 
-build_packages=(g++ cmake ninja-build pkg-config libpthreadpool-dev libcli11-dev libfmt-dev nlohmann-json3-dev)
-test_packages=(git libgtest-dev libbenchmark-dev libprotobuf-dev protobuf-compiler)
+build_packages=(g++ cmake ninja-build pkg-config libpthreadpool-dev libcli11-dev libfmt-dev nlohmann-json3-dev
+  libprotobuf-dev protobuf-compiler)
+test_packages=(git libgtest-dev libbenchmark-dev)
 mpi_packages=(libopenmpi-dev openmpi-bin) # examples/mpi
 python_packages=(python3-venv python3-dev)
 arm64_packages=(g++-aarch64-linux-gnu qemu-user)

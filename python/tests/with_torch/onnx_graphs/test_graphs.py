@@ -3,8 +3,9 @@
 import numpy as np
 import onnx
 import pytest
-from graph_tools import DIFFERENT, IDS, REFUSED, Builder, convert, decoder, largest_difference, operators, rmsnorm, run
 from onnx import TensorProto, helper, numpy_helper
+
+from graph_tools import DIFFERENT, IDS, REFUSED, Builder, convert, decoder, largest_difference, operators, rmsnorm, run
 
 # One rounding of f32 for each weight, and what the runtime's own sums lose.
 TOLERANCE = {np.float32: 2e-6, np.float16: 4e-3}
@@ -41,7 +42,9 @@ def test_every_form_for_every_target(tmp_path, form, target):
         onnx.checker.check_model(model, full_check=True)
 
 
-@pytest.mark.parametrize(("opset", "operator"), [(17, None), (22, None), (23, "RMSNormalization"), (24, "RMSNormalization")])
+@pytest.mark.parametrize(
+    ("opset", "operator"), [(17, None), (22, None), (23, "RMSNormalization"), (24, "RMSNormalization")]
+)
 def test_automatic_target(tmp_path, opset, operator):
     _, after, report = convert(decoder(opset, form="op").model(), tmp_path)
     assert report["target"] == ("onnx-rms23" if operator else "onnx-plain")
@@ -165,8 +168,11 @@ def test_through_every_operator_on_other_axes(tmp_path):
     x = b.node("Conv", "image", b.weight(width, 3, 4, 4), b.weight(width, stem="b"), strides=[4, 4])  # B D 2 w
     x = b.node("Reshape", x, b.constant([0, width, -1], dtype=np.int64))
     x = b.node("Transpose", x, perm=[0, 2, 1])
-    token = b.node("Expand", b.weight(1, 1, width, stem="token"), b.node(
-        "Concat", b.node("Shape", x, start=0, end=1), b.constant([1, width], dtype=np.int64), axis=0))
+    token = b.node(
+        "Expand",
+        b.weight(1, 1, width, stem="token"),
+        b.node("Concat", b.node("Shape", x, start=0, end=1), b.constant([1, width], dtype=np.int64), axis=0),
+    )
     x = b.node("Concat", token, x, axis=1)
     x = b.block(x, width)
     x = b.unsqueeze(x, 1)
@@ -177,14 +183,23 @@ def test_through_every_operator_on_other_axes(tmp_path):
     x = b.node("Concat", second, first, axis=1)
     x = b.node("Mul", x, b.constant(0.5))
     x = b.node("Tile", x, b.constant([1, 2, 1], dtype=np.int64))
-    x = b.node("Slice", x, b.constant([1], dtype=np.int64), b.constant([9], dtype=np.int64), b.constant([1], dtype=np.int64))
+    x = b.node(
+        "Slice", x, b.constant([1], dtype=np.int64), b.constant([9], dtype=np.int64), b.constant([1], dtype=np.int64)
+    )
     x = b.node("Identity", b.node("Dropout", x))
     x = b.block(x, width, form="mul")
     x = b.node("Where", b.constant(np.arange(8).reshape(8, 1) % 2, dtype=bool), x, b.constant(np.zeros((1, 1, width))))
     pooled = b.node("ReduceMean", x, b.constant([1], dtype=np.int64), keepdims=0)
     last = b.node("Gather", x, b.constant(2, dtype=np.int64), axis=1)
-    x = b.node("Gemm", b.node("Relu", b.norm(pooled, width)), b.weight(width, width), b.weight(width, stem="b"),
-               transB=1, alpha=0.5, beta=2.0)
+    x = b.node(
+        "Gemm",
+        b.node("Relu", b.norm(pooled, width)),
+        b.weight(width, width),
+        b.weight(width, stem="b"),
+        transB=1,
+        alpha=0.5,
+        beta=2.0,
+    )
     x = b.node("Sub", x, last)
     b.output(b.norm(x, width), rank=2)
     feeds = {"image": np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)}
@@ -283,7 +298,9 @@ def test_a_subgraph_is_a_tap(tmp_path):
     b = decoder(18)
     tapped = next(node.output[0] for node in b.nodes if node.op_type == "Gather")
     branch = helper.make_graph(
-        [helper.make_node("Identity", [tapped], ["inside"])], "branch", [],
+        [helper.make_node("Identity", [tapped], ["inside"])],
+        "branch",
+        [],
         [helper.make_tensor_value_info("inside", TensorProto.FLOAT, None)],
     )
     condition = b.constant(True, dtype=bool)
@@ -322,8 +339,16 @@ def test_skip_layer_normalization(tmp_path, target):
         gamma, beta = b.constant(b.random.normal(1, 0.3, width), "gamma"), b.weight(width, stem="beta")
         bias = b.weight(width, stem="bias") if i % 2 else ""
         names = [b.name(stem) for stem in ("norm", "none", "none", "sum")]
-        b.nodes.append(helper.make_node("SkipLayerNormalization", [x, skip, gamma, beta, bias],
-                                        [names[0], "", "", names[3]], name=names[0], domain="com.microsoft", epsilon=1e-5))
+        b.nodes.append(
+            helper.make_node(
+                "SkipLayerNormalization",
+                [x, skip, gamma, beta, bias],
+                [names[0], "", "", names[3]],
+                name=names[0],
+                domain="com.microsoft",
+                epsilon=1e-5,
+            )
+        )
         x, skip = names[3], b.linear(b.node("Relu", b.linear(names[0], width, 20)), 20, width)
     b.output(b.norm(b.node("Add", x, skip), width, form="op"))
     before, after, report = convert(b.model(), tmp_path, "--target", target)
@@ -342,10 +367,16 @@ def test_fused_norms_that_stay_are_as_they_were(tmp_path):
     b.input("places", [2, 8], np.int32)
     parameters = [b.constant(b.random.normal(1, 0.3, width), "gamma"), b.weight(width, stem="beta")]
     x = b.name("embedded")
-    b.nodes.append(helper.make_node(
-        "EmbedLayerNormalization",
-        ["ids", "", b.weight(11, width), b.weight(8, width), "", *parameters, "", "places"],
-        [x, "mask"], name=x, domain="com.microsoft", epsilon=1e-5))
+    b.nodes.append(
+        helper.make_node(
+            "EmbedLayerNormalization",
+            ["ids", "", b.weight(11, width), b.weight(8, width), "", *parameters, "", "places"],
+            [x, "mask"],
+            name=x,
+            domain="com.microsoft",
+            epsilon=1e-5,
+        )
+    )
     for _ in range(2):
         inner = b.linear(b.node("Relu", b.linear(x, width, 20)), 20, width)
         parameters = [b.constant(b.random.normal(1, 0.3, width), "gamma"), b.weight(width, stem="beta")]
@@ -354,7 +385,10 @@ def test_fused_norms_that_stay_are_as_they_were(tmp_path):
     before, after, report = convert(b.model(), tmp_path)
     assert kinds(report) == [(True, None), (False, "R01"), (False, "R01")]
     assert operators(after).count("SkipLayerNormalization") == 2
-    feeds = {"ids": np.arange(16, dtype=np.int32).reshape(2, 8) % 11, "places": np.tile(np.arange(8, dtype=np.int32), (2, 1))}
+    feeds = {
+        "ids": np.arange(16, dtype=np.int32).reshape(2, 8) % 11,
+        "places": np.tile(np.arange(8, dtype=np.int32), (2, 1)),
+    }
     assert largest_difference(before, after, feeds) < TOLERANCE[np.float32]
 
 
@@ -378,7 +412,9 @@ def test_external_data_stays_by_reference(tmp_path):
 def test_external_data_outside_is_refused(tmp_path, location):
     folder = tmp_path / "model"
     folder.mkdir()
-    onnx.save(decoder(18).model(), folder / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=64)
+    onnx.save(
+        decoder(18).model(), folder / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=64
+    )
     (tmp_path / "weights.bin").write_bytes((folder / "weights.bin").read_bytes())
     model = onnx.load(folder / "m.onnx", load_external_data=False)
     for tensor in model.graph.initializer:
@@ -449,6 +485,7 @@ def test_drawing_and_inspection_leave_the_graph_alone(tmp_path):
 
 def mutants(model):
     """The converted model with one fault each."""
+
     def changed(name, change):
         copy = onnx.ModelProto()
         copy.CopyFrom(model)

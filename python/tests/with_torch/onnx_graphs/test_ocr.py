@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from graph_tools import OCR_MODEL, REFUSED, convert, operators, rmsnorm, run
 from PIL import Image, ImageDraw, ImageFont
+
+from graph_tools import OCR_MODEL, REFUSED, convert, operators, rmsnorm, run
 
 LINES = ["Call me Ishmael 1851", "RMSNorm", "a b", "0123456789", "Some years ago - never mind how long precisely"]
 WIDTHS = (64, 96, 160, 320, 480, 640)

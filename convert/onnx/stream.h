@@ -1,4 +1,5 @@
-// Streams: the tensors that are added up and read by norms, and what has to be done so that all of them have a mean of 0.
+// Streams: the tensors that are added up and read by norms, and what has to be done so that all of them have a mean
+// of 0.
 #ifndef RMSNORM_CONVERT_ONNX_STREAM_H_
 #define RMSNORM_CONVERT_ONNX_STREAM_H_
 
@@ -80,7 +81,7 @@ class Sensitivity {
 
 Plan make_plan(const Graph& graph, const Shapes& shapes, const Norms& norms, const PlanOptions& options);
 
-// True if the norm's output has a mean of 0 whatever its input is: a weight that is one number, and no bias with a mean.
+// True if the norm's output has a mean of 0 whatever its input is: its weight is one number, its bias has no mean.
 bool has_centred_output(const Graph& graph, const Norm& norm);
 
 }  // namespace rmsnorm::convert::onnx

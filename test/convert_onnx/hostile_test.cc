@@ -1,4 +1,4 @@
-// Files that lie: each is refused with R14, none reads outside its bytes, none needs memory that the file does not hold.
+// Files that lie: each is refused with R14, none reads outside its bytes, all end in time and within the stack.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>

@@ -46,12 +46,6 @@ class Graph {
   const TensorEntry& tensor(const std::string& name) const;
   bool has_tensor(const std::string& name) const { return tensors_.count(name) != 0; }
 
-  // A node, an input or an initialiser gives it.
-  bool is_defined(const std::string& name) const {
-    const TensorEntry& entry = tensor(name);
-    return entry.producer >= 0 || entry.is_input || entry.literal != nullptr;
-  }
-
   // The operator of ONNX's own domain; "com.microsoft:NAME" for others; empty for a function that the model defines.
   std::string_view op(int node) const { return ops_[static_cast<std::size_t>(node)]; }
 

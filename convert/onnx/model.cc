@@ -102,6 +102,14 @@ void check_names(const pb::GraphProto& graph) {
       if (!output.empty()) define(output);
     }
   }
+  for (const auto& tensor : graph.sparse_initializer()) define(tensor.values().name());
+  for (const auto& node : graph.node()) {
+    for (const auto& input : node.input()) {
+      if (input.empty() || names.count(input) != 0) continue;
+      refuse(RefusalCode::kMalformed, input, "{} {} reads this name, and nothing in the graph defines it",
+             tools::in_quotes(node.op_type()), tools::in_quotes(node.name()));
+    }
+  }
   for (const auto& output : graph.output()) {
     if (names.count(output.name()) == 0) {
       refuse(RefusalCode::kMalformed, output.name(), "nothing computes this output of the graph");

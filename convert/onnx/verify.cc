@@ -62,6 +62,9 @@ class Prover {
     for (const auto& input : new_graph_.proto().input()) {
       if (!new_graph_.is_constant(input.name())) values_[input.name()] = {input.name()};
     }
+    for (const auto& tensor : new_graph_.proto().sparse_initializer()) {
+      values_[tensor.values().name()] = {tensor.values().name()};
+    }
     for (int n = 0; n < new_graph_.size(); ++n) {
       if (new_graph_.op(n) != "Constant") understand(n);
     }
@@ -160,7 +163,6 @@ class Prover {
   // Input of the new node against the original's: empty if equal, else what is wrong.
   std::string differs(const std::string& fresh, const std::string& old) {
     if (fresh.empty() && old.empty()) return "";
-    if (fresh == old && !new_graph_.is_defined(fresh) && !old_graph_.is_defined(old)) return "";  // sparse, or outside
     if (!fresh.empty() && value(fresh) == canonical(old)) return "";
     if (same_constant(fresh, old)) return "";
     return fmt::format("{} must be {} and is {}", fresh, text_of(canonical(old)), text_of(value(fresh)));
@@ -210,6 +212,7 @@ void Prover::compare_frames() {
     frame.mutable_graph()->set_doc_string(model.proto.graph().doc_string());
     frame.mutable_graph()->mutable_unknown_fields()->MergeFrom(model.proto.graph().unknown_fields());
     *frame.mutable_graph()->mutable_output() = model.proto.graph().output();
+    *frame.mutable_graph()->mutable_sparse_initializer() = model.proto.graph().sparse_initializer();
     for (const auto& import : model.proto.opset_import()) {
       if (!import.domain().empty() && import.domain() != "ai.onnx") *frame.add_opset_import() = import;
     }

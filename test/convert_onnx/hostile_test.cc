@@ -65,6 +65,9 @@ TEST(HostileOnnx, graphs_that_are_none) {
   twice.node("Identity", {"x"}, "y");
   EXPECT_EQ(refusal_of(twice.model), "R14");
   EXPECT_EQ(refusal_of(identity().output("nowhere").model), "R14");
+  GraphBuilder dangling = identity();
+  dangling.node("Relu", {"nowhere"}, "z");
+  EXPECT_EQ(refusal_of(dangling.model), "R14");
   EXPECT_EQ(refusal_of(identity().constant("c", {1}, {1}).constant("c", {1}, {1}).model), "R14");
   GraphBuilder unsorted;
   unsorted.input("x", {4}).output("z");

@@ -33,10 +33,24 @@ std::optional<Planner::Obstacle> Planner::bias_obstacle(const Part& reader) cons
                                       : ", or --target hf, whose program adds one")};
 }
 
+// GPT2Model returns what GPT2LMHeadModel gives to its head.
+bool Planner::returns_norm(const Part& reader) const {
+  const Json architectures = model_.config.json().value("architectures", Json());
+  if (reader.tie < 0 || !architectures.is_array()) return false;
+  return std::any_of(architectures.begin(), architectures.end(), [](const Json& name) {
+    if (!name.is_string()) return false;
+    const std::string_view text = name.get_ref<const std::string&>();
+    return text.ends_with("Model") && !text.ends_with("LMHeadModel");
+  });
+}
+
 std::optional<Planner::Obstacle> Planner::obstacle(const NormSite& site, bool full) const {
   if (!site.site->exposed.empty()) return Obstacle{RefusalCode::kUnsafePath, site.module, site.site->exposed};
   for (const Part& reader : site.readers) {
     const std::string target = weight_target(reader);
+    if (returns_norm(reader)) {
+      return Obstacle{RefusalCode::kUnsafePath, site.module, "its output is the declared class's last_hidden_state"};
+    }
     for (const NormSite* other :
          read_by_.at(reader.tie < 0 ? target : model_.ties[static_cast<std::size_t>(reader.tie)].table->name)) {
       if (other != &site) {
@@ -90,7 +104,7 @@ Action& Planner::reader_bias(const Part& reader) {
 
 void Planner::fold_bias(const NormSite& site) {
   for (const Part& reader : site.readers) {
-    if (reader.item->bias_cancels && reader.bias == nullptr) continue;
+    if (reader.item->bias_cancels && reader.bias == nullptr && bias_key_of(reader) < 0) continue;
     Action& bias = reader_bias(reader);
     check_float(*reader.weight, "reads a norm that would be folded");
     bias.matrix = matrix_of(Layout::kTable, bias.shape);

@@ -50,6 +50,7 @@ class Planner {
   std::optional<Obstacle> obstacle(const NormSite& site, bool full) const;
   std::optional<Obstacle> bias_obstacle(const Part& reader) const;
   int bias_key_of(const Part& reader) const;
+  bool returns_norm(const Part& reader) const;
   void fold_bias(const NormSite& site);
   void fold_weight(const NormSite& site);
   Action& reader_bias(const Part& reader);

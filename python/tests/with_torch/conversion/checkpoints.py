@@ -92,6 +92,9 @@ def build(case: Case) -> transformers.PreTrainedModel:
     return model.eval()
 
 
+SOFTMAX = (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax)
+
+
 class InDouble(TorchFunctionMode):
     """The casts to float32 that some classes have are left out for tensors of float64."""
 
@@ -101,10 +104,10 @@ class InDouble(TorchFunctionMode):
         if isinstance(x, torch.Tensor) and x.dtype == torch.float64:
             if func is torch.Tensor.float:
                 return x
-            if func is torch.Tensor.to and torch.float32 in (*args[1:], kwargs.get("dtype")):
+            if func in (torch.Tensor.to, torch.Tensor.type) and torch.float32 in (*args[1:], kwargs.get("dtype")):
                 args = tuple(torch.float64 if a == torch.float32 else a for a in args)
                 kwargs = {k: torch.float64 if v == torch.float32 else v for k, v in kwargs.items()}
-            elif kwargs.get("dtype") == torch.float32 and func in (torch.nn.functional.softmax, torch.softmax):
+            elif kwargs.get("dtype") == torch.float32 and func in SOFTMAX:
                 kwargs["dtype"] = torch.float64
         return func(*args, **kwargs)
 

@@ -21,7 +21,12 @@ INDEX = "model.safetensors.index.json"
 
 def save(model: transformers.PreTrainedModel, case: Case, folder: Path, dtype: str) -> None:
     """Writes the model, and leaves it as it is."""
-    state = {name: t.to(TYPES[dtype]) if t.is_floating_point() else t for name, t in model.state_dict().items()}
+    rounded: dict[tuple, torch.Tensor] = {}  # what is shared stays so, and is stored once
+    state = {}
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            value = rounded.setdefault((value.data_ptr(), value.shape), value.to(TYPES[dtype]))
+        state[name] = value
     model.config.dtype = TYPES[dtype]
     model.save_pretrained(folder, state_dict=state, max_shard_size=SHARD_SIZE)
     rename(folder, case.renames)
@@ -89,4 +94,10 @@ def load(model_class: type, folder: Path, extra: tuple[str, ...] = (), **options
     faults = {key: sorted(info[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[key]}
     assert set(faults.pop("unexpected_keys", ())) <= set(extra), info["unexpected_keys"]
     assert not faults, faults
+    # Routers that their classes hold in float32 whatever is asked for.
+    narrow = [name for name, value in model.named_parameters() if value.dtype != torch.float64]
+    if narrow:
+        stored = tensors(folder)
+        for name in narrow:
+            model.get_parameter(name).data = stored[name].double()
     return model.eval()

@@ -52,7 +52,9 @@ def larger_epsilon(folder, original):
 
 
 def tie_again(folder, original):
+    """Without the stored head: transformers 5 reads one that is there, tied or not."""
     set_keys(folder, tie_word_embeddings=True)
+    set_tensors(folder, lambda held: held.pop("lm_head.weight", None))
 
 
 def over_inputs(held, original):
@@ -91,15 +93,7 @@ def test_is_caught(case_name, change, tmp_path):
     assert distance(run(load_rms(case, out), case), expected) < 1e-5
     change(out, tensors(source))
     assert call("verify", source, out).returncode == OUTSIDE_BUDGET
-    wrong = load_rms(case, out) if change is not tie_again else load_rms_tied(case, out)
-    assert distance(run(wrong, case), expected) > 1e-3
-
-
-def load_rms_tied(case, out):
-    """The stored head is left where it is."""
-    from dataclasses import replace
-
-    return load_rms(replace(case, heads=("lm_head.weight",)), out)
+    assert distance(run(load_rms(case, out), case), expected) > 1e-3
 
 
 def test_mask_buffer_taken_for_a_bias(tmp_path):

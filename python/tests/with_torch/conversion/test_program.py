@@ -54,7 +54,7 @@ def test_saved_again(name, tmp_path):
     first.save_pretrained(tmp_path / "again")
     again = load(rms_class(case.model, out), tmp_path / "again", case.heads)
     assert norms(again) == norms(first)
-    assert distance(run(again, case), run(first, case)) == 0
+    assert distance(run(again, case), run(first, case)) < 1e-15
 
 
 def test_saved_again_through_an_auto_class(tmp_path):
@@ -63,7 +63,7 @@ def test_saved_again_through_an_auto_class(tmp_path):
     first.save_pretrained(tmp_path / "again")
     again = load(transformers.AutoModelForCausalLM, tmp_path / "again", trust_remote_code=True)
     assert norms(again)["rms"] == case.rms
-    assert distance(run(again, case), run(first, case)) == 0
+    assert distance(run(again, case), run(first, case)) < 1e-15
 
 
 def test_gradients_are_those_of_the_layer_norm_class(tmp_path):

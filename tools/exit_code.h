@@ -23,9 +23,9 @@ inline constexpr ExitCodeText kExitCodes[] = {
     {ExitCode::kOk, "success"},
     {ExitCode::kInternal, "a fault of this program: please report it"},
     {ExitCode::kUsage, "the command line is wrong: an unknown option, a value out of range, a missing argument"},
-    {ExitCode::kBadInput, "a file is malformed, or the operation refuses its tensors or the value of an option"},
+    {ExitCode::kBadInput, "a file is malformed, or a tensor, an option's value or a model is refused"},
     {ExitCode::kInputOutput, "a file cannot be opened, read or written"},
-    {ExitCode::kOutsideBudget, "a result lies outside its error budget, or targets disagree"},
+    {ExitCode::kOutsideBudget, "a result lies outside its error budget, targets disagree, or two models differ"},
     {ExitCode::kUnavailable, "the machine cannot: a target this CPU lacks, not enough memory"},
 };
 

@@ -107,8 +107,8 @@ void report_changes(const Changes& changes, const Norms& norms, Target target, c
   json["nodes_after"] = changes.nodes_after;
   json["written_out"] = changes.plain;
   report.text += fmt::format(
-      "{}: {} of {} norms are RMSNorm ({}); {} weights and {} biases centred, {} of them as copies; {} operations "
-      "inserted; {} nodes, before {}\n",
+      "{}: {} of {} norms are RMSNorm ({})\n"
+      "{} weights and {} biases centred, {} of them as copies; {} operations inserted; {} nodes, before {}\n",
       shown(output), changes.norms, norms.all.size(), target_name(target), changes.weights, changes.biases,
       changes.copied, changes.inserted, changes.nodes_after, changes.nodes_before);
   for (const auto& plain : changes.plain) {
@@ -128,9 +128,10 @@ void report_proof(const Proof& proof, Report& report) {
   json["faults"] = Json::array();
   for (const Fault& fault : proof.faults) json["faults"].push_back({{"site", fault.site}, {"what", fault.what}});
   report.text += fmt::format(
-      "{} nodes compute what they did, {} of them carry a mean on or ignore it; {} norms are RMSNorms of centred "
-      "tensors; {} constants are the original's, centred (worst mean {:.2f} roundoffs of the rms); {} operations "
-      "centre\n",
+      "{:5} nodes compute what they did, {} of them carry a mean on or ignore it\n"
+      "{:5} norms are RMSNorms of centred tensors\n"
+      "{:5} constants are the original's, centred (worst mean {:.2f} roundoffs of the rms)\n"
+      "{:5} operations centre\n",
       proof.nodes, proof.carried, proof.norms, proof.constants, proof.worst_mean, proof.operations);
   for (const Fault& fault : proof.faults) {
     report.text += fmt::format("differs at {}: {}\n", shown(fault.site), shown(fault.what));

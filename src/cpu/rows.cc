@@ -11,11 +11,8 @@ namespace {
 
 int64_t stream_bytes() {
 #if defined(__x86_64__)
-  static const int64_t limit = [] {
-    __builtin_cpu_init();
-    return __builtin_cpu_is("amd") ? kStreamBytesZen : kStreamBytes;
-  }();
-  return limit;
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd") ? kStreamBytesZen : kStreamBytes;
 #else
   return kStreamBytes;
 #endif
@@ -47,10 +44,15 @@ int64_t total_bytes(int64_t rows, int64_t bytes_per_row) {
   return bytes_per_row > INT64_MAX / std::max<int64_t>(rows, 1) ? INT64_MAX : bytes_per_row * rows;
 }
 
-bool writes_around_caches(int64_t bytes) { return bytes > stream_bytes(); }
+CallSizes& call_sizes() {
+  static CallSizes sizes = {stream_bytes(), kBytesPerThread};
+  return sizes;
+}
+
+bool writes_around_caches(int64_t bytes) { return bytes > call_sizes().streamed; }
 
 int64_t pieces_for(const rn_execution& execution, int64_t bytes) {
-  const int64_t wanted = std::max<int64_t>(1, bytes / kBytesPerThread);
+  const int64_t wanted = std::max<int64_t>(1, bytes / call_sizes().piece);
   return wanted == 1 ? 1 : std::min<int64_t>(wanted, thread_limit(execution));
 }
 

@@ -16,6 +16,13 @@ int64_t row_bytes(std::initializer_list<const Operand*> operands, int64_t cols);
 // rows * bytes, or INT64_MAX.
 int64_t total_bytes(int64_t rows, int64_t bytes_per_row);
 
+// From how many bytes on a call writes around the caches, and how many make a piece worth a thread. Tests lower both, so
+// that small calls go the ways of large ones; no result depends on them.
+struct CallSizes {
+  int64_t streamed, piece;
+};
+CallSizes& call_sizes();
+
 // Whether a call that moves so many bytes is faster with stores that bypass the caches.
 bool writes_around_caches(int64_t bytes);
 

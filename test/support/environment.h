@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/rows.h"
 #include "rmsnorm/rmsnorm.h"
 
 namespace rmsnorm::test {
@@ -34,6 +35,18 @@ class UseTarget {
 
  private:
   std::string before_;
+};
+
+// Until the end of the scope, small calls are shared by threads and written around the caches as large ones are.
+class AsIfLarge {
+ public:
+  AsIfLarge() : before_(call_sizes()) { call_sizes() = {1 << 10, 4 << 10}; }
+  ~AsIfLarge() { call_sizes() = before_; }
+  AsIfLarge(const AsIfLarge&) = delete;
+  AsIfLarge& operator=(const AsIfLarge&) = delete;
+
+ private:
+  CallSizes before_;
 };
 
 }  // namespace rmsnorm::test

@@ -18,10 +18,10 @@ constexpr std::size_t kMostFaults = 16;
 
 // What a tensor of the new graph is, in terms of the original's tensors.
 struct Value {
-  std::string tensor;   // of the original; empty: not known
-  int axis = 0;         // the mean along it is subtracted; 0: nothing is
-  double epsilon = -1;  // not negative: normalised with it, and not named in the original
-  std::string weight;   // ... and multiplied by this constant of the new graph
+  std::string tensor;       // of the original; empty: not known
+  int axis = 0;             // the mean along it is subtracted; 0: nothing is
+  double epsilon = -1;      // not negative: normalised with it, and not named in the original
+  std::string weight = {};  // ... and multiplied by this constant of the new graph
   bool operator==(const Value&) const = default;
 };
 

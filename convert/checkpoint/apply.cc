@@ -94,7 +94,9 @@ class Work {
         sink_(sink),
         type_(*tools::find_safetensors_dtype(action.dtype)->type),
         m_(action.matrix) {
-    if (m_.cols * m_.rows * m_.batch == 0 || action.source == nullptr) m_ = matrix_of(Layout::kTable, action.shape);
+    if (m_.cols * m_.rows * m_.batch == 0 || action.source == nullptr) {
+      m_ = matrix_of(Layout::kTable, action.source != nullptr ? action.source->shape : action.shape);
+    }
     for (const Fold& fold : action.folds) {
       folds_.push_back(repeated(gains(*fold.weight, fold.gain), fold.chunks));
     }
@@ -319,10 +321,34 @@ void fill_with(const Action& action, std::size_t memory, const Sink& sink) {
       refuse(RefusalCode::kNonFinite, action.name, "{} is no {}; use --dtype with a wider type", *action.fill,
              rn_type_name(type));
     }
-    std::fill_n(out, buffer.size() / sizeof(*out), stored);
+    std::fill_n(out, buffer.size() / sizeof(*out), action.diagonal ? E::store(0.0) : stored);
+    const std::uint64_t stride = action.diagonal ? static_cast<std::uint64_t>(action.shape.back()) + 1 : size;
+    std::uint64_t next = action.diagonal ? 0 : size;  // element of the diagonal
+    for (std::uint64_t at = 0; at < size; at += block) {
+      const std::uint64_t first = at / sizeof(*out);
+      const std::uint64_t end = std::min(size, at + block) / sizeof(*out);
+      const std::uint64_t from = next;
+      for (; next < end; next += stride) out[next - first] = stored;
+      sink(at, buffer.bytes().first(static_cast<std::size_t>(std::min<std::uint64_t>(size - at, block))));
+      for (std::uint64_t e = from; e < next; e += stride) out[e - first] = E::store(0.0);
+    }
   });
-  for (std::uint64_t at = 0; at < size; at += block) {
-    sink(at, buffer.bytes().first(static_cast<std::size_t>(std::min<std::uint64_t>(size - at, block))));
+}
+
+void apply_parts(const Action& action, const ApplyOptions& options, const Sink& sink) {
+  std::uint64_t at = 0;
+  for (const Action& part : action.parts) {
+    const std::uint64_t length = part.bytes();
+    const std::uint64_t rows = part.rows ? static_cast<std::uint64_t>(part.rows->end - part.rows->begin) : 1;
+    const std::uint64_t skip = part.rows ? length / rows * static_cast<std::uint64_t>(part.rows->begin) : 0;
+    apply(part, options, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+      const std::uint64_t begin = std::max(offset, skip);
+      const std::uint64_t end = std::min(offset + bytes.size(), skip + length);
+      if (begin >= end) return;
+      sink(at + begin - skip,
+           bytes.subspan(static_cast<std::size_t>(begin - offset), static_cast<std::size_t>(end - begin)));
+    });
+    at += length;
   }
 }
 
@@ -358,7 +384,9 @@ bool rows_are_centred(const StoredTensor& table, std::size_t chunk) {
 }
 
 void apply(const Action& action, const ApplyOptions& options, const Sink& sink) {
-  if (action.copied()) {
+  if (!action.parts.empty()) {
+    apply_parts(action, options, sink);
+  } else if (action.copied()) {
     copy(action, options.memory, sink);
   } else if (action.fill) {
     fill_with(action, options.memory, sink);

@@ -97,6 +97,13 @@ Checkpoint::Checkpoint(std::string folder, const std::string& single, const std:
   check_index();
 }
 
+Checkpoint::Checkpoint(std::string folder, const View& view) : Checkpoint(std::move(folder)) {
+  if (!view) return;
+  tensors_ = view(tensors_);
+  by_name_.clear();
+  for (std::size_t t = 0; t < tensors_.size(); ++t) by_name_.emplace(tensors_[t].name, t);
+}
+
 void Checkpoint::open_shard(const std::string& file) {
   Shard shard;
   shard.file = file;
@@ -150,7 +157,18 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
 }
 
 void read_bytes(const StoredTensor& tensor, std::uint64_t offset, std::span<std::byte> out) {
-  tensor.owner->shards()[tensor.shard].source->read(tensor.offset + offset, out);
+  const tools::FileSource& file = *tensor.owner->shards()[tensor.shard].source;
+  if (tensor.pieces.empty()) {
+    file.read(tensor.offset + offset, out);
+    return;
+  }
+  for (const auto& [at, bytes] : tensor.pieces) {
+    const std::uint64_t skip = std::min(offset, bytes);
+    const auto part = out.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes - skip, out.size())));
+    if (!part.empty()) file.read(at + skip, part);
+    out = out.subspan(part.size());
+    offset -= skip;
+  }
 }
 
 std::vector<double> read_values(const StoredTensor& tensor) {

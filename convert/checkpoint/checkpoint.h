@@ -2,12 +2,14 @@
 #ifndef RMSNORM_CONVERT_CHECKPOINT_CHECKPOINT_H_
 #define RMSNORM_CONVERT_CHECKPOINT_CHECKPOINT_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "convert/checkpoint/json_text.h"
@@ -33,6 +35,8 @@ struct StoredTensor {
   std::size_t shard = 0;
   std::uint64_t offset = 0;  // in the shard's file
   std::uint64_t bytes = 0;
+  // If not empty: its bytes do not lie together but in these pieces (offset in the file, bytes), one after the other.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces = {};
 
   std::optional<rn_type> row_type() const;  // nothing: no type of floating-point numbers that rows can have
   std::int64_t elements() const { return *tools::element_count(shape); }  // the header reader has checked it
@@ -49,6 +53,9 @@ class Checkpoint {
   // Every way in which the files can contradict each other is R14. `single` and `index`: their names.
   explicit Checkpoint(std::string folder, const std::string& single = kSingleFile,
                       const std::string& index = kIndexFile);
+  // Under other names: `view` gives the tensors that are to be found, from those in the file.
+  using View = std::function<std::vector<StoredTensor>(const std::vector<StoredTensor>&)>;
+  Checkpoint(std::string folder, const View& view);
   Checkpoint(const Checkpoint&) = delete;  // its tensors point to it
   Checkpoint& operator=(const Checkpoint&) = delete;
 

@@ -11,12 +11,21 @@ namespace rmsnorm::convert::checkpoint {
 using tools::in_quotes;
 
 std::uint64_t Action::bytes() const {
-  if (copied()) return source->bytes;
+  if (copied() && !rows) return source->bytes;
   return static_cast<std::uint64_t>(*tools::element_count(shape)) *
          static_cast<std::uint64_t>(tools::safetensors_bits(dtype).value_or(8) / 8);
 }
 
 std::string Action::what() const {
+  if (!parts.empty()) {
+    std::string text = parts.size() == 1 ? "from " : "join of ";
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      text += fmt::format("{}{}{} ({})", p == 0 ? "" : ", ", parts[p].name, parts[p].rows ? " in part" : "",
+                          parts[p].what());
+    }
+    return text;
+  }
+  if (diagonal) return "identity matrix";
   if (fill) return fmt::format("set to {}", *fill);
   std::string text = source == nullptr ? "create" : source->name != name ? "copy of " + source->name : "";
   const auto add = [&](bool does, const char* word) {
@@ -47,7 +56,11 @@ double power_of_scale(std::vector<double> scale) {
 
 Planner::Planner(const Model& model, const Request& request, Purpose purpose)
     : model_(model), request_(request), purpose_(purpose), affine_(request.affine) {
-  if (affine_ == Affine::kAuto) affine_ = purpose == Purpose::kFold ? Affine::kFull : Affine::kKeep;
+  if (purpose == Purpose::kConvert) target_ = find_target(model.recipe, target_name(request.target));
+  if (affine_ == Affine::kAuto) {
+    affine_ = purpose == Purpose::kFold ? Affine::kFull : target_ != nullptr ? target_->affine : Affine::kKeep;
+  }
+  plan_.affine = affine_;
   untied_.assign(model.ties.size(), false);
   plan_.config = model.config.json();
 }
@@ -112,10 +125,34 @@ void Planner::check_float(const StoredTensor& tensor, const char* what) const {
          in_quotes(tensor.dtype), what);
 }
 
+// The type of a changed tensor; parts of one get the same.
+void Planner::settle_type(Action& action) {
+  const std::string wanted = request_.type ? std::string(tools::safetensors_name(*request_.type)) : "";
+  if (action.parts.empty()) {
+    if (!action.copied() && request_.type) action.dtype = wanted;
+    return;
+  }
+  const Action& first = action.parts.front();
+  bool change = false;
+  for (const Action& part : action.parts) change = change || !part.copied() || part.dtype != first.dtype;
+  for (Action& part : action.parts) {
+    if (change && request_.type) part.dtype = wanted;
+    if (part.source != nullptr && part.dtype != part.source->dtype) {
+      check_float(*part.source, "is joined with a tensor that changes");
+    }
+    if (part.dtype != first.dtype) {
+      refuse(RefusalCode::kUnknown, action.name,
+             "it is made of {}, of type {}, and {}, of type {}; they must have one type: choose it with --dtype",
+             first.name, first.dtype, part.name, part.dtype);
+    }
+  }
+  action.dtype = first.dtype;
+}
+
 // The types of changed tensors, and what the checkpoint grows by.
 void Planner::count_sizes() {
   for (Action& action : plan_.actions) {
-    if (!action.copied() && request_.type) action.dtype = std::string(tools::safetensors_name(*request_.type));
+    settle_type(action);
     plan_.bytes_added += static_cast<std::int64_t>(action.bytes());
     plan_.parameters_added += *tools::element_count(action.shape);
   }
@@ -135,6 +172,7 @@ void Planner::count_sizes() {
 void Planner::mark_finite() {
   for (Action& action : plan_.actions) {
     action.finite = action.source == nullptr || !model_.inert.contains(action.source->name);
+    for (Action& part : action.parts) part.finite = true;
   }
 }
 

@@ -47,10 +47,14 @@ struct Action {
   double divisor = 1;
   std::vector<Range> centre;   // of the outputs
   std::optional<double> fill;  // everywhere, in place of all that
+  bool diagonal = false;       // `fill` on the diagonal only, 0 elsewhere
   bool finite = false;         // a NaN or an infinity is refused
+  std::vector<Action> parts;   // if not empty: these, one after the other
+  std::optional<Range> rows;   // parts: only these rows of the last axis; `shape` is theirs
 
   bool copied() const {
-    return source != nullptr && terms.empty() && folds.empty() && !scale && centre.empty() && !fill;
+    return source != nullptr && terms.empty() && folds.empty() && !scale && centre.empty() && !fill && parts.empty() &&
+           dtype == source->dtype;
   }
   std::uint64_t bytes() const;
   std::string what() const;  // "centre", "fold weight, centre": for the report
@@ -77,7 +81,9 @@ struct Plan {
   std::vector<std::string> warnings;
   Json config;
   bool config_changed = false;
-  std::string output_prefix;  // if not empty: in place of old_prefix in every name but those of untied heads
+  Affine affine = Affine::kKeep;  // never kAuto
+  bool one_file = false;          // whatever shards the original has
+  std::string output_prefix;      // if not empty: in place of old_prefix in every name but those of untied heads
   std::string old_prefix;
   std::int64_t parameters_added = 0;
   std::int64_t bytes_added = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/checkpoint/plan.h"
+#include "convert/checkpoint/target.h"
 
 namespace rmsnorm::convert::checkpoint {
 
@@ -29,6 +30,7 @@ class Planner {
   void begin_with_copies();
   void set_config(const std::string& path, const Json& value);
   void check_float(const StoredTensor& tensor, const char* what) const;
+  void settle_type(Action& action);
   void count_sizes();
   void mark_finite();
   void warn_by_rules();
@@ -59,12 +61,19 @@ class Planner {
 
   // plan_target.cc
   void plan_target();
-  void plan_llama(const TargetRule& rule);
+  void plan_class(const TargetRule& rule);
+  void add_ones(const TargetRule& rule);
+  void rearrange(const TargetRule& rule);
+  bool join(const TargetName& target, Action& whole, std::set<std::size_t>& used);
+  Action constant_part(const TargetPiece& piece, const Action* like) const;
+  void refuse_leftovers(const TargetRule& rule, const std::set<std::size_t>& used);
+  std::optional<std::size_t> find_action(const std::string& name) const;
 
   const Model& model_;
   const Request& request_;
   const Purpose purpose_;
   Affine affine_;
+  const TargetRule* target_ = nullptr;  // another class; null: the original's
   Plan plan_;
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<bool> untied_;                                     // by tie

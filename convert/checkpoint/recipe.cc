@@ -22,6 +22,7 @@ constexpr Name<Layout> kLayouts[] = {
 constexpr Name<Gain> kGains[] = {{"weight", Gain::kWeight},
                                  {"one_plus_weight", Gain::kOnePlusWeight},
                                  {"rounded_one_plus_weight", Gain::kRoundedOnePlusWeight}};
+constexpr Name<Affine> kAffines[] = {{"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
 constexpr Name<Side> kSides[] = {{"input", Side::kInput}, {"output", Side::kOutput}, {"residual", Side::kResidual}};
 
 template <class Enum, std::size_t N>
@@ -267,11 +268,117 @@ Rule read_rule(const Json& json, const std::string& place, bool refusal) {
   return rule;
 }
 
+// A configuration key, or a number, as a text.
+std::string key_or_number(Fields& fields, const char* key) {
+  const Json* value = fields.find(key);
+  if (value == nullptr) return "";
+  return value->is_number_integer() ? value->dump() : Fields::text_of(*value, fields.place(key));
+}
+
+TargetPiece read_piece(const Json& json, const std::string& place) {
+  TargetPiece piece;
+  if (json.is_string()) {
+    piece.name = Fields::text_of(json, place);
+    return piece;
+  }
+  Fields fields(json, place);
+  piece.name = fields.text("name");
+  piece.zeros = key_or_number(fields, "zeros");
+  piece.identity = key_or_number(fields, "identity");
+  constexpr int kMost = 1 << 20;
+  piece.from = fields.number("from", 0, 0, kMost);
+  if (fields.find("to") != nullptr) piece.to = fields.number("to", 0, 0, kMost);
+  fields.finish();
+  if (piece.name.empty() + piece.zeros.empty() + piece.identity.empty() != 2) {
+    fail_input("{} must have one of the keys name, zeros and identity", place);
+  }
+  if (piece.to && *piece.to <= piece.from) {
+    fail_input("{} is rows {} to {}; it must be at least one", place, piece.from, *piece.to);
+  }
+  return piece;
+}
+
+TargetTensor read_target_tensor(const Json& json, const std::string& place) {
+  Fields fields(json, place);
+  TargetTensor tensor;
+  const std::string module = fields.text("module");
+  tensor.name = fields.text("tensor");
+  if (module.empty() == tensor.name.empty()) fail_input("{} must have one of the keys module and tensor", place);
+  tensor.module = !module.empty();
+  if (tensor.module) tensor.name = module;
+  const auto add = [&](const Json& value, const std::string& at) {
+    TargetPiece piece = read_piece(value, at);
+    const bool plain = piece.zeros.empty() && piece.identity.empty() && piece.from == 0 && !piece.to;
+    if (tensor.module && !plain) fail_input("{} is a part or a constant; only a tensor can be made of it", at);
+    for (const std::string& name : piece.name.empty() ? std::vector<std::string>{""} : expanded(piece.name, at)) {
+      for (const char letter : index_letters(name)) {
+        if (index_letters(tensor.name).find(letter) == std::string::npos) {
+          fail_input("{} has the index {}; {} must have it, too", at, letter, in_quotes(tensor.name));
+        }
+      }
+      tensor.of.push_back(piece);
+      tensor.of.back().name = name;
+    }
+  };
+  fields.for_each("of", add);
+  tensor.when = condition(fields);
+  fields.finish();
+  if (tensor.of.empty()) fail_input("{}.of is missing; it must be a list of what the tensor is made of", place);
+  return tensor;
+}
+
+void check_target_value(const Json& value, const std::string& place) {
+  if (value.is_array()) {
+    for (const Json& one : value) check_target_value(one, place);
+  }
+  if (!value.is_object()) return;
+  Fields fields(value, place);
+  const std::string file = fields.text("file");
+  const std::string key = fields.text("key");
+  const std::string outputs = fields.text("outputs");
+  const Json ratio = fields.json("ratio");
+  fields.finish();
+  if (file.find('/') != std::string::npos) fail_input("{}.file is {}; it must be a plain name", place, in_quotes(file));
+  if (key.empty() + outputs.empty() + ratio.is_null() != 2 || (key.empty() && !file.empty())) {
+    fail_input("{} must have one of the keys key, outputs and ratio; file only beside key", place);
+  }
+  if (ratio.is_null()) return;
+  if (!ratio.is_array() || ratio.size() != 2) fail_input("{}.ratio must be a list of two values", place);
+  check_target_value(ratio, place + ".ratio");
+}
+
+TargetConfig read_target_config(const Json& json, const std::string& place) {
+  Fields fields(json, place);
+  TargetConfig part;
+  part.when = condition(fields);
+  part.set = fields.need("set");
+  fields.finish();
+  if (!part.set.is_object()) fail_input("{}.set must be an object", place);
+  for (const auto& [path, value] : part.set.items()) check_target_value(value, place + ".set." + path);
+  return part;
+}
+
 TargetRule read_target(const Json& json, const std::string& place) {
   Fields fields(json, place);
   TargetRule target;
   target.when = condition(fields);
   target.unless_text = fields.text("otherwise");
+  fields.for_each("refuse", [&](const Json& value, const std::string& at) {
+    target.refusals.push_back(read_rule(value, at, true));
+  });
+  fields.for_each("warn", [&](const Json& value, const std::string& at) {
+    target.warnings.push_back(read_rule(value, at, false));
+  });
+  target.affine = one_of(fields, "affine", Affine::kKeep, kAffines);
+  fields.for_each("tensors", [&](const Json& value, const std::string& at) {
+    target.tensors.push_back(read_target_tensor(value, at));
+  });
+  fields.for_each("left_out", [&](const Json& value, const std::string& at) {
+    for (const std::string& name : expanded(Fields::text_of(value, at), at)) target.left_out.push_back(name);
+  });
+  fields.for_each("config", [&](const Json& value, const std::string& at) {
+    target.config.push_back(read_target_config(value, at));
+  });
   target.ones = fields.texts("ones");
   target.set = fields.json("set");
   if (!target.set.is_null() && !target.set.is_object()) fail_input("{}.set must be an object", place);
@@ -294,7 +401,9 @@ void read_targets(Fields& fields, Recipe& recipe) {
   const Json* targets = fields.find("targets");
   if (targets == nullptr) return;
   Fields names(*targets, fields.place("targets"));
-  if (const Json* llama = names.find("llama")) recipe.targets["llama"] = read_target(*llama, names.place("llama"));
+  for (const char* name : {"llama", "timm"}) {
+    if (const Json* target = names.find(name)) recipe.targets[name] = read_target(*target, names.place(name));
+  }
   names.finish();
 }
 

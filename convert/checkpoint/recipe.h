@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convert/checkpoint/json_text.h"
+#include "convert/convert.h"
 #include "convert/refusal.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -96,13 +97,40 @@ struct Rule {
   Json when;
 };
 
+// What a tensor of a target's class is made of: one of these.
+struct TargetPiece {
+  std::string name;                // a module or a tensor of the recipe, as the whole is
+  std::int64_t from = 0;           // its rows
+  std::optional<std::int64_t> to;  // nothing: to the end
+  std::string zeros;               // configuration key or number: so many rows of zeros
+  std::string identity;            // configuration key or number: the identity matrix of this size
+};
+
+struct TargetTensor {
+  std::string name;
+  bool module = false;  // .weight, and .bias where there is one
+  std::vector<TargetPiece> of;
+  Json when;
+};
+
+struct TargetConfig {
+  Json when;
+  Json set;  // path -> value
+};
+
 // Another class that computes the converted model.
 struct TargetRule {
   Json when;
-  std::string unless_text;          // why not, where `when` does not hold
-  std::vector<std::string> ones;    // tensors of ones to add
-  Json set;                         // config keys; a value {"key": K} copies that of K
-  std::vector<std::string> remove;  // config keys
+  std::string unless_text;  // why not, where `when` does not hold
+  std::vector<Rule> refusals;
+  std::vector<Rule> warnings;
+  Affine affine = Affine::kKeep;      // what `auto` is
+  std::vector<std::string> ones;      // tensors of ones to add
+  Json set;                           // config keys; a value {"key": K} copies that of K
+  std::vector<std::string> remove;    // config keys
+  std::vector<TargetTensor> tensors;  // if not empty: these, in one file, in place of the original's names
+  std::vector<std::string> left_out;  // tensors that the class has no place for
+  std::vector<TargetConfig> config;   // if not empty: the whole configuration
 };
 
 struct Recipe {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "convert/checkpoint/target.h"
 #include "rmsnorm/rmsnorm.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -18,12 +19,7 @@ const char* side_name(Side side) {
   return side == Side::kInput ? "input" : side == Side::kOutput ? "output" : "residual";
 }
 
-const char* target_name(Target target) {
-  return target == Target::kStock ? "stock" : target == Target::kLlama ? "llama" : "hf";
-}
-
-const char* affine_name(Affine affine, Purpose purpose) {
-  if (affine == Affine::kAuto) return purpose == Purpose::kFold ? "full" : "keep";
+const char* affine_name(Affine affine) {
   return affine == Affine::kKeep ? "keep" : affine == Affine::kBias ? "bias" : "full";
 }
 
@@ -60,7 +56,10 @@ void print_lines(const std::vector<Line>& lines, std::string& text) {
 
 std::unordered_map<std::string, const Action*> by_name(const Plan& plan) {
   std::unordered_map<std::string, const Action*> actions;
-  for (const Action& action : plan.actions) actions[action.name] = &action;
+  for (const Action& action : plan.actions) {
+    actions[action.name] = &action;
+    for (const Action& part : action.parts) actions[part.name] = &part;
+  }
   return actions;
 }
 
@@ -92,7 +91,10 @@ void print_stream(const Plan& plan, const StreamPlan& stream, int index, Purpose
   text += stream.note.empty() ? "\n" : " (" + stream.note + ")\n";
   const auto parts = [&](const char* title, const std::vector<Part>& items) {
     std::vector<Line> lines;
-    for (const Part& part : items) add_line(lines, part.item->module, actions.at(part.weight->name)->what(), "");
+    for (const Part& part : items) {
+      const auto found = actions.find(part.weight->name);
+      add_line(lines, part.item->module, found == actions.end() ? "left out" : found->second->what(), "");
+    }
     if (!lines.empty()) text += fmt::format(" {}\n", title);
     print_lines(lines, text);
   };
@@ -159,7 +161,7 @@ Json provenance_of(const Model& model, const Plan& plan, const Request& request,
   if (source.filename().empty()) source = source.parent_path();
   json["source"] = source.filename().string();
   json["operations"] = {{"command", purpose == Purpose::kFold ? "fold" : "convert"},
-                        {"affine", affine_name(request.affine, purpose)},
+                        {"affine", affine_name(plan.affine)},
                         {"target", purpose == Purpose::kFold ? "stock" : target_name(request.target)},
                         {"dtype", request.type ? rn_type_name(*request.type) : "same"},
                         {"carry_rounding", request.carry_rounding},

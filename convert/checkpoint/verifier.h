@@ -12,6 +12,7 @@
 
 #include "convert/checkpoint/compare.h"
 #include "convert/checkpoint/model.h"
+#include "convert/checkpoint/target.h"
 #include "convert/convert.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -32,7 +33,10 @@ class Verifier {
   bool is_one_of_ones(const StoredTensor& tensor) const;
 
   void check_config();
-  void check_llama_config();
+  void check_target_config();
+  std::vector<StoredTensor> view(const std::vector<StoredTensor>& output);
+  std::vector<const Part*> kept(const std::vector<Part>& parts) const;
+  bool may_be_missing(const StoredTensor& tensor) const;
   void check_provenance();
   void check_names();
   void check_ties();
@@ -49,10 +53,11 @@ class Verifier {
   const Model& original_;
   const Request& request_;
   const Json provenance_;
-  const bool fold_;   // nothing is centred
-  const bool llama_;  // the output is of another class
+  const bool fold_;           // nothing is centred
+  const TargetRule* target_;  // the output is of another class; null: of the original's
   const Json config_;
   const Json seen_config_;
+  std::vector<std::string> view_faults_;  // of the target's tensors
   const Checkpoint checkpoint_;
   const Model converted_;
   std::size_t memory_ = kDefaultChunkBytes;

@@ -52,10 +52,10 @@ Verifier::Verifier(const Model& original, const Request& request)
       request_(request),
       provenance_(read_provenance(request.output)),
       fold_(operation(provenance_, "command") == "fold" || original.recipe.rms),
-      llama_(operation(provenance_, "target") == "llama"),
+      target_(fold_ ? nullptr : find_target(original.recipe, operation(provenance_, "target"))),
       config_(read_config(request.output)),
-      seen_config_(config_for(original, config_, llama_)),
-      checkpoint_(request.output),
+      seen_config_(config_for(original, config_, target_ != nullptr)),
+      checkpoint_(request.output, [this](const auto& output) { return view(output); }),
       converted_(original.recipe, seen_config_, checkpoint_, false) {
   const auto operations = provenance_.find("operations");
   const bool carried = operations != provenance_.end() && operations->is_object() &&
@@ -218,14 +218,13 @@ void Verifier::check_site(const NormSite& before, const NormSite& after) {
     fail(fmt::format("{}: its parameters changed and nothing that reads it could make up for that", before.module));
     return;
   }
-  if (before.readers.size() != after.readers.size()) {
-    fail(fmt::format("{}: {} modules read it; it must be {}", before.module, after.readers.size(),
-                     before.readers.size()));
+  const std::vector<const Part*> readers = kept(before.readers);
+  const std::vector<const Part*> new_readers = kept(after.readers);
+  if (readers.size() != new_readers.size()) {
+    fail(fmt::format("{}: {} modules read it; it must be {}", before.module, new_readers.size(), readers.size()));
     return;
   }
-  for (std::size_t r = 0; r < before.readers.size(); ++r) {
-    check_reader(before, after, before.readers[r], after.readers[r]);
-  }
+  for (std::size_t r = 0; r < readers.size(); ++r) check_reader(before, after, *readers[r], *new_readers[r]);
 }
 
 bool Verifier::entry_by_op(const Stream& stream) const {
@@ -244,7 +243,7 @@ void Verifier::collect() {
   for (std::size_t s = 0; s < original_.streams.size(); ++s) {
     const StreamParts& stream = original_.streams[s];
     const bool op = entry_by_op(*stream.stream);
-    if (!op && !stream.stream->why_op.empty() && !llama_) {
+    if (!op && !stream.stream->why_op.empty() && target_ == nullptr) {
       fail(fmt::format("stream {}: no operation centres its entry in {}; one must", stream.stream->name,
                        kProvenanceFile));
     }
@@ -258,21 +257,23 @@ void Verifier::collect() {
   }
 }
 
-void Verifier::add_writers(const std::vector<Part>& before, const std::vector<Part>& after) {
+void Verifier::add_writers(const std::vector<Part>& all_before, const std::vector<Part>& all_after) {
+  const std::vector<const Part*> before = kept(all_before);
+  const std::vector<const Part*> after = kept(all_after);
   if (before.size() != after.size()) {
     fail(fmt::format("{} modules write; it must be {}", after.size(), before.size()));
     return;
   }
   for (std::size_t p = 0; p < before.size(); ++p) {
-    auto& ranges = local_[before[p].weight->name];
-    for (const Range& range : before[p].outputs) {
+    auto& ranges = local_[before[p]->weight->name];
+    for (const Range& range : before[p]->outputs) {
       const bool there =
           std::any_of(ranges.begin(), ranges.end(), [&](const Range& r) { return r.begin == range.begin; });
       if (!there) ranges.push_back(range);
     }
-    const auto [at, fresh] = writers_.try_emplace(before[p].weight->name, before[p], after[p]);
+    const auto [at, fresh] = writers_.try_emplace(before[p]->weight->name, *before[p], *after[p]);
     if (!fresh) at->second.first.outputs = ranges;
-    for (const StoredTensor* tensor : {before[p].weight, before[p].bias, before[p].scale}) {
+    for (const StoredTensor* tensor : {before[p]->weight, before[p]->bias, before[p]->scale}) {
       if (tensor != nullptr) looked_at_.insert(tensor->name);
     }
   }
@@ -296,7 +297,7 @@ void Verifier::check_names() {
   for (const StoredTensor& tensor : original_.checkpoint.tensors()) {
     const StoredTensor* found = counterpart(tensor.name);
     if (found == nullptr) {
-      fail(fmt::format("{}: it is missing", tensor.name));
+      if (!may_be_missing(tensor)) fail(fmt::format("{}: it is missing", tensor.name));
     } else {
       expected.insert(found->name);
     }
@@ -320,18 +321,6 @@ void Verifier::check_names() {
   }
 }
 
-// Norm weights that a class of the target wants: ones, and nothing else.
-bool Verifier::is_one_of_ones(const StoredTensor& tensor) const {
-  const auto rule = original_.recipe.targets.find("llama");
-  if (!llama_ || rule == original_.recipe.targets.end() || !tensor.row_type()) return false;
-  for (const std::string& pattern : rule->second.ones) {
-    if (!matches(pattern, tensor.name)) continue;
-    const std::vector<double> values = read_values(tensor);
-    return std::all_of(values.begin(), values.end(), [](double value) { return value == 1; });
-  }
-  return false;
-}
-
 // Each name of a tensor holds the same, if the class does not share them.
 void Verifier::check_ties() {
   for (std::size_t t = 0; t < original_.ties.size(); ++t) {
@@ -350,8 +339,8 @@ void Verifier::check_ties() {
 }
 
 void Verifier::check_config() {
-  if (llama_) {
-    check_llama_config();
+  if (target_ != nullptr) {
+    check_target_config();
     return;
   }
   std::set<std::string> may{"auto_map"};
@@ -367,27 +356,13 @@ void Verifier::check_config() {
   }
 }
 
-void Verifier::check_llama_config() {
-  const TargetRule& rule = original_.recipe.targets.at("llama");
-  for (const auto& [key, value] : rule.set.items()) {
-    const bool copied = value.is_object() && value.contains("key");
-    const Json wanted = copied ? original_.config.value(value["key"].get<std::string>()) : value;
-    if (!config_.contains(key) || config_[key] != wanted) {
-      fail(fmt::format("{}: {} must be {}", kConfigFile, key, wanted.dump()));
-    }
-  }
-  for (const std::string& key : rule.remove) {
-    if (config_.contains(key)) fail(fmt::format("{}: {} must not be there", kConfigFile, key));
-  }
-}
-
 // What a program is told about the norms.
 void Verifier::check_provenance() {
   if (provenance_.empty()) {
     fail(fmt::format("{} is missing; a program cannot know which norms to replace", kProvenanceFile));
     return;
   }
-  if (fold_ || llama_) return;
+  if (fold_ || (target_ != nullptr && target_->tensors.empty())) return;
   const Json sites = provenance_.value("sites", Json::array());
   if (!sites.is_array() || sites.size() != original_.sites.size()) {
     fail(fmt::format("{}: sites must be a list of {}", kProvenanceFile, original_.sites.size()));
@@ -411,6 +386,7 @@ void Verifier::run(Report& report) {
     finish(report);
     return;
   }
+  for (const std::string& fault : view_faults_) fail(fault);
   check_names();
   check_ties();
   collect();

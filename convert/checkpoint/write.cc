@@ -72,7 +72,7 @@ void add_shard(OutputDirectory& out, const Shard& shard, std::vector<const Actio
     offset += bytes;
   }
   const std::string text = header_text(header);
-  OutputDirectory::File& file = out.add(prefix + shard.file, text.size() + offset);
+  OutputDirectory::File& file = out.add(prefix + (plan.one_file ? kSingleFile : shard.file), text.size() + offset);
   file.write(0, std::as_bytes(std::span(text)));
   offset = text.size();
   for (const Action* action : actions) {
@@ -150,10 +150,10 @@ void write_checkpoint(const Checkpoint& checkpoint, const Plan& plan, const Json
                       const WriteOptions& options) {
   OutputDirectory out(options.path);
   std::vector<Job> jobs;
-  for (std::size_t shard = 0; shard < checkpoint.shards().size(); ++shard) {
+  for (std::size_t shard = 0; shard < (plan.one_file ? 1 : checkpoint.shards().size()); ++shard) {
     std::vector<const Action*> actions;
     for (const Action& action : plan.actions) {
-      if (action.shard == shard) actions.push_back(&action);
+      if (plan.one_file || action.shard == shard) actions.push_back(&action);
     }
     add_shard(out, checkpoint.shards()[shard], std::move(actions), plan, provenance, "", jobs);
   }
@@ -162,7 +162,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const Plan& plan, const Json
   for (const std::string& name : extra_files(checkpoint, left_out)) {
     if (!(options.program && name == kProgramFile)) copy_file(out, checkpoint.folder(), name);
   }
-  if (!checkpoint.index().is_null()) out.add(kIndexFile, index_text(checkpoint, plan));
+  if (!checkpoint.index().is_null() && !plan.one_file) out.add(kIndexFile, index_text(checkpoint, plan));
   if (plan.config_changed) {
     out.add(kConfigFile, plan.config.dump(2) + "\n");
   } else {

@@ -71,6 +71,25 @@ TEST(Recipe, errors_name_the_key_and_the_rule) {
   expect_error(with([](Json& j) { j["streams"][0]["writers"] = "a"; }), "writers is '\"a\"'; it must be a list");
 }
 
+TEST(Recipe, errors_of_targets) {
+  const auto expect = [](const char* target, const std::string& text) {
+    Json json = minimal();
+    json["targets"] = {{"timm", Json::parse(target)}};
+    expect_error(json, text);
+  };
+  expect(R"({"tensors": [{"of": ["a"]}]})", "must have one of the keys module and tensor");
+  expect(R"({"tensors": [{"module": "a", "of": []}]})", "of is missing");
+  expect(R"({"tensors": [{"module": "a", "of": [{"zeros": 2}]}]})", "only a tensor can be made of it");
+  expect(R"({"tensors": [{"tensor": "a", "of": [{"zeros": 2, "name": "b"}]}]})",
+         "must have one of the keys name, zeros and identity");
+  expect(R"({"tensors": [{"tensor": "a", "of": [{"name": "b", "from": 2, "to": 2}]}]})", "it must be at least one");
+  expect(R"({"tensors": [{"tensor": "a", "of": ["b.{i}"]}]})", "has the index i; 'a' must have it, too");
+  expect(R"({"affine": "none"})", "it must be one of keep, bias, full");
+  expect(R"({"config": [{"set": {"a": {"kee": "b"}}}]})", "has the key 'kee'");
+  expect(R"({"config": [{"set": {"a": {"file": "../b", "key": "c"}}}]})", "it must be a plain name");
+  expect(R"({"config": [{"set": {"a": {"ratio": [1]}}}]})", "must be a list of two values");
+}
+
 TEST(Recipe, text_that_is_no_json_or_too_deep_is_refused) {
   const std::string deep = std::string(100, '[') + std::string(100, ']');
   for (const auto& [text, part] :

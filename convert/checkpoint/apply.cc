@@ -94,7 +94,8 @@ class Work {
         sink_(sink),
         type_(*tools::find_safetensors_dtype(action.dtype)->type),
         m_(action.matrix) {
-    if (m_.cols * m_.rows * m_.batch == 0 || action.source == nullptr) {
+    // Nothing set the matrix of a tensor that only gets another type.
+    if (action.source == nullptr || m_.batch * m_.rows * m_.cols != action.source->elements()) {
       m_ = matrix_of(Layout::kTable, action.source != nullptr ? action.source->shape : action.shape);
     }
     for (const Fold& fold : action.folds) {

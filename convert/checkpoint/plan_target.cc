@@ -67,13 +67,19 @@ std::optional<std::size_t> Planner::find_action(const std::string& name) const {
   return {};
 }
 
+// New tensors are of its type.
+const StoredTensor& Planner::first_writer() const {
+  if (model_.streams.empty() || model_.streams.front().writers.empty()) {
+    refuse(RefusalCode::kUnknown, "targets", "the recipe's first stream must have a writer");
+  }
+  return *model_.streams.front().writers.front().weight;
+}
+
 void Planner::add_ones(const TargetRule& rule) {
-  const StoredTensor* like =
-      model_.streams.front().writers.empty() ? nullptr : model_.streams.front().writers[0].weight;
-  if (like == nullptr) refuse(RefusalCode::kUnknown, "targets", "the first stream must have a writer");
+  const StoredTensor& like = first_writer();
   for (const std::string& pattern : rule.ones) {
     for (const Indices& indices : all_indices(pattern, model_)) {
-      add_action(fill(pattern, indices), nullptr, *like, {model_.streams.front().width}).fill = 1;
+      add_action(fill(pattern, indices), nullptr, like, {model_.streams.front().width}).fill = 1;
     }
   }
 }
@@ -88,7 +94,7 @@ Action Planner::constant_part(const TargetPiece& piece, const Action* like) cons
   constant.name = zeros ? "zeros" : "identity";
   constant.fill = zeros ? 0 : 1;
   constant.diagonal = !zeros;
-  constant.dtype = like != nullptr ? like->dtype : model_.streams.front().writers.at(0).weight->dtype;
+  constant.dtype = like != nullptr ? like->dtype : first_writer().dtype;
   constant.shape = {size, size};
   if (like == nullptr) return constant;
   constant.shape = like->shape;
@@ -251,7 +257,7 @@ void Planner::plan_target() {
     case Target::kLlama:
     case Target::kTimm:
       if (target_ == nullptr) {
-        refuse(RefusalCode::kUnsupportedOption, "--target", "{} has no class that can compute {}",
+        refuse(RefusalCode::kUnsupportedOption, "--target", "no class of {} is known that can compute {}",
                target_name(request_.target), model_.recipe.family);
       }
       plan_class(*target_);

@@ -65,6 +65,7 @@ class Planner {
   void add_ones(const TargetRule& rule);
   void rearrange(const TargetRule& rule);
   bool join(const TargetName& target, Action& whole, std::set<std::size_t>& used);
+  const StoredTensor& first_writer() const;
   Action constant_part(const TargetPiece& piece, const Action* like) const;
   void refuse_leftovers(const TargetRule& rule, const std::set<std::size_t>& used);
   std::optional<std::size_t> find_action(const std::string& name) const;

@@ -324,6 +324,13 @@ TargetTensor read_target_tensor(const Json& json, const std::string& place) {
   tensor.when = condition(fields);
   fields.finish();
   if (tensor.of.empty()) fail_input("{}.of is missing; it must be a list of what the tensor is made of", place);
+  const auto is_zeros = [](const TargetPiece& piece) { return !piece.zeros.empty(); };
+  const auto is_identity = [](const TargetPiece& piece) { return !piece.identity.empty(); };
+  if (std::all_of(tensor.of.begin(), tensor.of.end(), is_zeros) ||
+      (tensor.of.size() > 1 && std::any_of(tensor.of.begin(), tensor.of.end(), is_identity))) {
+    fail_input("{}.of has constants only, or an identity matrix beside others; zeros must stand beside a tensor",
+               place);
+  }
   return tensor;
 }
 
@@ -335,12 +342,13 @@ void check_target_value(const Json& value, const std::string& place) {
   Fields fields(value, place);
   const std::string file = fields.text("file");
   const std::string key = fields.text("key");
-  const std::string outputs = fields.text("outputs");
+  const std::string tensor = fields.text("length");
+  if (!tensor.empty()) fields.number("axis", 0, 0, 8);
   const Json ratio = fields.json("ratio");
   fields.finish();
   if (file.find('/') != std::string::npos) fail_input("{}.file is {}; it must be a plain name", place, in_quotes(file));
-  if (key.empty() + outputs.empty() + ratio.is_null() != 2 || (key.empty() && !file.empty())) {
-    fail_input("{} must have one of the keys key, outputs and ratio; file only beside key", place);
+  if (key.empty() + tensor.empty() + ratio.is_null() != 2 || (key.empty() && !file.empty())) {
+    fail_input("{} must have one of the keys key, length and ratio; file only beside key", place);
   }
   if (ratio.is_null()) return;
   if (!ratio.is_array() || ratio.size() != 2) fail_input("{}.ratio must be a list of two values", place);

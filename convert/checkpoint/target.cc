@@ -46,8 +46,9 @@ Json value_of(const Json& value, const Model& model) {
   if (value.contains("file")) return value_in_file(value, model);
   if (value.contains("key")) return model.config.value(value["key"].get<std::string>());
   if (value.contains("ratio")) return ratio_of(value["ratio"], model);
-  const StoredTensor* weight = model.find(value["outputs"].get<std::string>() + ".weight");
-  return weight == nullptr || weight->shape.empty() ? Json() : Json(weight->shape[0]);
+  const StoredTensor* tensor = model.find(value["length"].get<std::string>());
+  const std::size_t axis = value.value("axis", std::size_t{0});
+  return tensor == nullptr || axis >= tensor->shape.size() ? Json() : Json(tensor->shape[axis]);
 }
 
 void set_at(Json& json, const std::string& path, const Json& value) {

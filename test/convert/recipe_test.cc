@@ -84,6 +84,8 @@ TEST(Recipe, errors_of_targets) {
          "must have one of the keys name, zeros and identity");
   expect(R"({"tensors": [{"tensor": "a", "of": [{"name": "b", "from": 2, "to": 2}]}]})", "it must be at least one");
   expect(R"({"tensors": [{"tensor": "a", "of": ["b.{i}"]}]})", "has the index i; 'a' must have it, too");
+  expect(R"({"tensors": [{"tensor": "a", "of": [{"zeros": 2}]}]})", "zeros must stand beside a tensor");
+  expect(R"({"tensors": [{"tensor": "a", "of": ["b", {"identity": 2}]}]})", "an identity matrix beside others");
   expect(R"({"affine": "none"})", "it must be one of keep, bias, full");
   expect(R"({"config": [{"set": {"a": {"kee": "b"}}}]})", "has the key 'kee'");
   expect(R"({"config": [{"set": {"a": {"file": "../b", "key": "c"}}}]})", "it must be a plain name");

@@ -36,7 +36,7 @@ const char* const kRecipe = R"({
     "left_out": ["unused"],
     "config": [
       {"set": {"name": "other", "args.width": {"key": "d"}, "args.heads": {"key": "absent"},
-               "args.ratio": {"ratio": [{"outputs": "layer.0.q"}, {"key": "d"}]}}},
+               "args.ratio": {"ratio": [{"length": "layer.0.q.weight", "axis": 0}, {"key": "d"}]}}},
       {"when": {"n": 2}, "set": {"args.two": true}},
       {"when": {"n": 3}, "set": {"args.three": true}}
     ]

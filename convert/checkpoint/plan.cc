@@ -16,6 +16,12 @@ std::uint64_t Action::bytes() const {
          static_cast<std::uint64_t>(tools::safetensors_bits(dtype).value_or(8) / 8);
 }
 
+std::string Plan::output_name(const Action& action) const {
+  const bool head = std::find(untied.begin(), untied.end(), action.name) != untied.end();
+  if (head || output_prefix.empty() || !action.name.starts_with(old_prefix)) return action.name;
+  return output_prefix + action.name.substr(old_prefix.size());
+}
+
 std::string Action::what() const {
   if (!parts.empty()) {
     std::string text = parts.size() == 1 ? "from " : "join of ";

@@ -87,6 +87,8 @@ struct Plan {
   std::string old_prefix;
   std::int64_t parameters_added = 0;
   std::int64_t bytes_added = 0;
+
+  std::string output_name(const Action& action) const;
 };
 
 // Throws Refusal when the model cannot be converted as the request says.

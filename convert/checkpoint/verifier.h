@@ -1,17 +1,20 @@
-// The steps of verify. Only verify.cc includes this.
+// The steps of verify. Only verify*.cc include this.
 #ifndef RMSNORM_CONVERT_CHECKPOINT_VERIFIER_H_
 #define RMSNORM_CONVERT_CHECKPOINT_VERIFIER_H_
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "convert/checkpoint/compare.h"
+#include "convert/checkpoint/elements.h"
 #include "convert/checkpoint/model.h"
+#include "convert/checkpoint/plan.h"
 #include "convert/checkpoint/target.h"
 #include "convert/convert.h"
 
@@ -32,11 +35,17 @@ class Verifier {
   bool folded_into(const std::string& weight) const;
   bool is_one_of_ones(const StoredTensor& tensor) const;
 
-  void check_config();
-  void check_target_config();
+  // verify_target.cc
   std::vector<StoredTensor> view(const std::vector<StoredTensor>& output);
   std::vector<const Part*> kept(const std::vector<Part>& parts) const;
   bool may_be_missing(const StoredTensor& tensor) const;
+
+  // verify_document.cc
+  bool read_operations(Request& declared);
+  void check_document();
+  void check_program();
+  void check_stored(std::vector<std::function<void()>>& jobs);
+
   void check_provenance();
   void check_names();
   void check_ties();
@@ -45,6 +54,7 @@ class Verifier {
   void check_writer(const Part& before, const Part& after);
   void check_site(const NormSite& before, const NormSite& after);
   void check_reader(const NormSite& before, const NormSite& after, const Part& reader, const Part& new_reader);
+  Folding folding(const NormSite& before, const NormSite& after, const Part& reader) const;
   void norm_outputs(const NormSite& before, const NormSite& after, const Part& reader, bool bias, Vectors& x,
                     Vectors& converted_x) const;
   void settle(const char* what, const std::string& name, const Worst& exact, const Worst& centred);
@@ -59,7 +69,8 @@ class Verifier {
   const Json seen_config_;
   std::vector<std::string> view_faults_;  // of the target's tensors
   const Checkpoint checkpoint_;
-  const Model converted_;
+  std::unique_ptr<const Model> converted_;
+  std::optional<Plan> plan_;  // what the declared operations come to
   std::size_t memory_ = kDefaultChunkBytes;
   bool carried_ = false;  // rounding errors
 

@@ -1,5 +1,6 @@
-// Proves that a converted checkpoint computes what the original computes, from the definitions: nothing of what planned
-// or wrote it is used here but the recipe laid over each of the two.
+// Proves that a converted checkpoint computes what the original computes, from the definitions: the proof uses nothing
+// of what planned or wrote it but the recipe laid over each of the two. Beside the proof, what lies in the folder is
+// compared with the plan of the operations that rmsnorm.json declares; that can only find more.
 #ifndef RMSNORM_CONVERT_CHECKPOINT_VERIFY_H_
 #define RMSNORM_CONVERT_CHECKPOINT_VERIFY_H_
 

@@ -221,22 +221,4 @@ bool Verifier::is_one_of_ones(const StoredTensor& tensor) const {
   return false;
 }
 
-void Verifier::check_target_config() {
-  const TargetRule& rule = *target_;
-  const Json whole = target_config(rule, original_);
-  if (!whole.is_null() && whole != config_) {
-    fail(fmt::format("{}: it is {}; it must be {}", kConfigFile, config_.dump(), whole.dump()));
-  }
-  for (const auto& [key, value] : rule.set.items()) {
-    const bool copied = value.is_object() && value.contains("key");
-    const Json wanted = copied ? original_.config.value(value["key"].get<std::string>()) : value;
-    if (!config_.contains(key) || config_[key] != wanted) {
-      fail(fmt::format("{}: {} must be {}", kConfigFile, key, wanted.dump()));
-    }
-  }
-  for (const std::string& key : rule.remove) {
-    if (config_.contains(key)) fail(fmt::format("{}: {} must not be there", kConfigFile, key));
-  }
-}
-
 }  // namespace rmsnorm::convert::checkpoint

@@ -50,12 +50,6 @@ void sort_actions(std::vector<const Action*>& actions) {
   });
 }
 
-std::string output_name(const Plan& plan, const Action& action) {
-  const bool head = std::find(plan.untied.begin(), plan.untied.end(), action.name) != plan.untied.end();
-  if (head || plan.output_prefix.empty() || !action.name.starts_with(plan.old_prefix)) return action.name;
-  return plan.output_prefix + action.name.substr(plan.old_prefix.size());
-}
-
 // One file of the output; `prefix` is the folder in it.
 void add_shard(OutputDirectory& out, const Shard& shard, std::vector<const Action*> actions, const Plan& plan,
                const Json& provenance, const std::string& prefix, std::vector<Job>& jobs) {
@@ -67,7 +61,7 @@ void add_shard(OutputDirectory& out, const Shard& shard, std::vector<const Actio
     const std::uint64_t bytes = action->bytes();
     // ordered_json looks keys up one by one; names are unique, so they are appended without a look.
     header.get_ref<Json::object_t&>().push_back(
-        {prefix.empty() ? output_name(plan, *action) : action->name,
+        {prefix.empty() ? plan.output_name(*action) : action->name,
          {{"dtype", action->dtype}, {"shape", action->shape}, {"data_offsets", {offset, offset + bytes}}}});
     offset += bytes;
   }
@@ -110,7 +104,7 @@ std::string index_text(const Checkpoint& checkpoint, const Plan& plan) {
   auto& entries = map.get_ref<Json::object_t&>();
   for (const Action& action : plan.actions) {
     total += action.bytes();
-    entries.push_back({output_name(plan, action), checkpoint.shards()[action.shard].file});
+    entries.push_back({plan.output_name(action), checkpoint.shards()[action.shard].file});
   }
   index["weight_map"] = std::move(map);
   if (!index["metadata"].is_object()) index["metadata"] = Json::object();

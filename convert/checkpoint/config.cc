@@ -88,6 +88,16 @@ Json Config::value(std::string_view key) const {
   return value == nullptr ? Json() : *value;
 }
 
+bool Config::flag(const std::string& key) const {
+  const Json found = value(key);
+  if (found.is_null()) return false;
+  if (!found.is_boolean()) {
+    refuse(RefusalCode::kUnsupportedOption, key, "the configuration says {}; it must be true or false",
+           Fields::shown(found));
+  }
+  return found.get<bool>();
+}
+
 std::int64_t Config::integer(const std::string& key_or_number, std::string_view what) const {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const Json found = is_number(key_or_number) ? Json::parse(key_or_number) : value(key_or_number);
@@ -123,6 +133,7 @@ bool holds(const Json& condition, const Config& config) {
     } else if (wanted.is_object()) {
       met = equal(config.value(key), config.value(wanted["key"].get<std::string>()));
     } else {
+      if (wanted.is_boolean()) config.flag(key);  // 1 and "false" are neither
       met = meets(config.value(key), wanted);
     }
     if (!met) return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/checkpoint/compare.h"
 #include "convert/checkpoint/fields.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -16,6 +17,10 @@ constexpr std::size_t kMaxParts = 1 << 20;  // of a model: far beyond any, well 
 std::string replaced(std::string name, const std::string& from, const std::string& to) {
   for (std::size_t at = name.find(from); at != std::string::npos; at = name.find(from, at + to.size())) {
     name.replace(at, from.size(), to);
+    if (name.size() > kMaxNameLength) {
+      tools::fail_input("recipe: renames make {} of {} bytes; a name must have at most {}", in_quotes(name),
+                        name.size(), kMaxNameLength);
+    }
   }
   return name;
 }
@@ -56,6 +61,15 @@ bool starts_with_any(std::string_view name, std::string_view module, std::initia
   });
 }
 
+// Older classes drop such a head, newer ones keep it.
+void refuse_two_heads(const TiedNames& tie, const StoredTensor& head, const StoredTensor& table) {
+  if (&head == &table || same_bytes(head, table, kDefaultChunkBytes)) return;
+  refuse(RefusalCode::kTie, head.name,
+         "{} is true and the files hold a head that differs from {}: some versions of the class use the one, some the "
+         "other; set {} to false if the head is its own, or remove it from the files",
+         tie.flag, table.name, tie.flag);
+}
+
 }  // namespace
 
 Matrix matrix_of(Layout layout, const tools::Shape& shape) {
@@ -84,6 +98,7 @@ Model::Model(const Recipe& recipe_in, const Json& config_json, const Checkpoint&
   }
   for (const BiasKey& key : recipe.bias_keys) {
     auto& modules = bias_keys.emplace_back();
+    config.flag(key.key);
     for (const Item& item : key.modules) add_parts(item, recipe.local_counts, {}, modules);
   }
   classify(strict);
@@ -141,7 +156,7 @@ void Model::add_ties() {
     if (!holds(tie.when, config)) continue;
     TieParts parts;
     parts.tie = &tie;
-    parts.tied = !tie.flag.empty() && config.value(tie.flag) == true;
+    parts.tied = !tie.flag.empty() && config.flag(tie.flag);
     std::vector<std::string> names{tie.table};
     names.insert(names.end(), tie.copies.begin(), tie.copies.end());
     for (const std::string& name : names) {
@@ -153,9 +168,9 @@ void Model::add_ties() {
     if (!tie.head.empty()) {
       const StoredTensor* head = find(tie.head + ".weight");
       parts.head_name = head != nullptr ? head->name : tie.head + ".weight";
-      // A tied class never reads a stored head, unless nothing else is there.
       if (head != nullptr && parts.tied) parts.stored.push_back(head);
       if (head != nullptr && parts.tied && parts.table == nullptr) parts.table = head;
+      if (head != nullptr && parts.tied) refuse_two_heads(tie, *head, *parts.table);
     }
     if (parts.table == nullptr) refuse_missing(tie.table + ".weight");
     const bool table_found = parts.table->name != parts.head_name;

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "convert/checkpoint/compare.h"
 #include "convert/checkpoint/planner.h"
 #include "convert/checkpoint/table.h"
 
@@ -84,12 +83,6 @@ void Planner::plan_entry(StreamPlan& stream) {
 void Planner::untie(int index) {
   const TieParts& tie = model_.ties[static_cast<std::size_t>(index)];
   untied_[static_cast<std::size_t>(index)] = true;
-  const StoredTensor* old_head = model_.checkpoint.find(tie.head_name);
-  if (old_head != nullptr && old_head != tie.table && !same_bytes(*old_head, *tie.table, request_.chunk)) {
-    plan_.warnings.push_back(fmt::format(
-        "{} in the files is not {}, though {} is true: it is replaced by the latter, as a class that shares them would",
-        tie.head_name, tie.table->name, tie.tie->flag));
-  }
   add_action(tie.head_name, tie.table, *tie.table, tie.table->shape);
   // A class that is told that nothing is shared wants each name.
   for (const std::string& name : tie.names) {

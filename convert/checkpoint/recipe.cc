@@ -398,11 +398,17 @@ TargetRule read_target(const Json& json, const std::string& place) {
   return target;
 }
 
+// Every name is looked up with each of them.
+void check_count(const std::string& place, std::size_t count, std::size_t most) {
+  if (count > most) fail_input("{} has {} elements; it must have at most {}", place, count, most);
+}
+
 void read_renames(Fields& fields, Recipe& recipe) {
   fields.for_each("renames", [&](const Json& value, const std::string& at) {
     if (!value.is_array() || value.size() != 2) fail_input("{} must be a list of two names", at);
     recipe.renames.emplace_back(Fields::text_of(value[0], at), Fields::text_of(value[1], at));
   });
+  check_count(fields.place("renames"), recipe.renames.size(), kMaxRenames);
 }
 
 void read_targets(Fields& fields, Recipe& recipe) {
@@ -455,6 +461,7 @@ Recipe parse_recipe(std::string_view text, const std::string& name) {
     if (!prefix.is_string()) fail_input("{} must be a list of texts", fields.place("prefixes"));
     recipe.prefixes.push_back(prefix.get<std::string>());
   }
+  check_count(fields.place("prefixes"), recipe.prefixes.size(), kMaxPrefixes);
   if (recipe.prefixes.empty()) recipe.prefixes.emplace_back();
   read_renames(fields, recipe);
   if (const Json* defaults = fields.find("defaults")) {

@@ -133,6 +133,10 @@ struct TargetRule {
   std::vector<TargetConfig> config;   // if not empty: the whole configuration
 };
 
+inline constexpr std::size_t kMaxPrefixes = 32;
+inline constexpr std::size_t kMaxRenames = 32;
+inline constexpr std::size_t kMaxNameLength = 1024;  // of a name that renames make
+
 struct Recipe {
   std::string family;
   std::vector<std::string> model_types;
@@ -162,6 +166,7 @@ class Config {
   Config(const Json& config, const Json& defaults) : config_(config), defaults_(defaults) {}
   Json value(std::string_view key) const;  // null when neither has it
   bool in_file(std::string_view key) const;
+  bool flag(const std::string& key) const;  // false when neither has it; R12 for what is no boolean
   std::int64_t integer(const std::string& key_or_number, std::string_view what) const;
   double epsilon(const Json& key_or_number, std::string_view site) const;
   const Json& json() const { return config_; }

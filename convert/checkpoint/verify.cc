@@ -426,7 +426,7 @@ void Verifier::run(Report& report) {
     }
   }
   for (const TieParts& tie : original_.ties) {
-    // An old head that a tied class never read may have been replaced.
+    // A copy of the table that becomes the head is compared where it is read.
     if (tie.tied) looked_at_.insert(tie.head_name);
     for (const StoredTensor* tensor : tie.stored) {
       if (looked_at_.contains(tie.table->name)) looked_at_.insert(tensor->name);

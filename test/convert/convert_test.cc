@@ -265,5 +265,63 @@ TEST_F(Convert, recipes_of_ones_own_refuse_by_configuration) {
   expect_refusal(r, "R09", "RMSNorm already");
 }
 
+// transformers 5 keeps both; older versions drop the head.
+TEST_F(Convert, a_head_that_differs_from_the_table_it_is_tied_to) {
+  Tensors tensors = tiny_gpt2();
+  tensors["lm_head.weight"] = {"F32", {11, 8}, {}};
+  write_model("two", tiny_gpt2_config(), tensors);
+  expect_refusal(request("two", "two-out"), "R04", "differs from transformer.wte.weight");
+  expect_refusal(request("two", ""), "R04", "set tie_word_embeddings to false", checkpoint::inspect);
+  Json config = tiny_gpt2_config();
+  config["tie_word_embeddings"] = false;
+  write("two/config.json", config.dump());
+  convert(request("two", "two-out"));
+  verify("two", "two-out");
+  // A copy is no second head.
+  tensors["transformer.wte.weight"] = {"F32", {11, 8}, std::vector<double>(88, 0.0)};
+  for (std::size_t i = 0; i < 88; ++i) tensors["transformer.wte.weight"].values[i] = 0.25 * static_cast<double>(i % 7);
+  tensors["lm_head.weight"] = tensors["transformer.wte.weight"];
+  write_model("copy", tiny_gpt2_config(), tensors);
+  convert(request("copy", "copy-out"));
+  EXPECT_EQ(read_model("copy-out").at("lm_head.weight").values, tensors["lm_head.weight"].values);
+  verify("copy", "copy-out");
+}
+
+TEST_F(Convert, flags_that_are_no_booleans) {
+  for (const Json& value : {Json("false"), Json(0), Json(1), Json::array()}) {
+    Json config = tiny_gpt2_config();
+    config["tie_word_embeddings"] = value;
+    write("in/config.json", config.dump());
+    expect_refusal(request("in", "out"), "R12", "it must be true or false");
+    config = tiny_gpt2_config();
+    config["add_cross_attention"] = value;
+    write("in/config.json", config.dump());
+    expect_refusal(request("in", "out"), "R12", "it must be true or false");
+  }
+}
+
+TEST_F(Convert, renames_that_grow_without_end) {
+  const Json recipe = {{"recipe", 1},
+                       {"family", "x"},
+                       {"width", "n_embd"},
+                       {"counts", {{"i", "n_layer"}}},
+                       {"epsilon", 1e-5},
+                       {"renames", std::vector<Json>(22, {"h", "hh"})},
+                       {"streams",
+                        {{{"name", "s"},
+                          {"entry", {{"writers", {"wte"}}}},
+                          {"sites", {{{"norm", "h.{i}.ln_1"}, {"readers", {"h.{i}.attn.c_attn"}}}}},
+                          {"writers", {"h.{i}.attn.c_proj"}}}}}};
+  write("recipe.json", recipe.dump());
+  Request by_recipe = request("in", "out");
+  by_recipe.recipe = path("recipe.json");
+  try {
+    convert(by_recipe);
+    ADD_FAILURE() << "not refused";
+  } catch (const tools::ToolError& error) {
+    EXPECT_NE(std::string(error.what()).find("a name must have at most 1024"), std::string::npos) << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace rmsnorm::convert

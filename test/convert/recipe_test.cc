@@ -68,6 +68,12 @@ TEST(Recipe, errors_name_the_key_and_the_rule) {
   expect_error(with([](Json& j) { j["streams"][0]["sites"][0]["when"] = 3; }), "when is '3'; it must be an object");
   expect_error(with([](Json& j) { j["refuse"] = {{{"code", "R99"}, {"site", "x"}, {"text", "y"}}}; }), "R01 to R14");
   expect_error(with([](Json& j) { j["warn"] = {{{"text", "y"}}}; }), "one of the keys when and always");
+  expect_error(with([](Json& j) {
+                 j["renames"] = std::vector<Json>(33, {"h", "hh"});
+               }),
+               "tiny.json.renames has 33 elements; it must have at most 32");
+  expect_error(with([](Json& j) { j["prefixes"] = std::vector<Json>(33, "a."); }),
+               "tiny.json.prefixes has 33 elements; it must have at most 32");
   expect_error(with([](Json& j) { j["streams"][0]["writers"] = "a"; }), "writers is '\"a\"'; it must be a list");
 }
 

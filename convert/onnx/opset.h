@@ -7,8 +7,9 @@
 
 namespace rmsnorm::convert::onnx {
 
-inline constexpr int kRmsOpset = 23;      // the first with RMSNormalization
-inline constexpr int kRmsIrVersion = 11;  // the file format that came with it
+inline constexpr int kRmsOpset = 23;        // the first with RMSNormalization
+inline constexpr int kAxesInputOpset = 18;  // ReduceMean's axes are an input from it on
+inline constexpr int kRmsIrVersion = 11;    // the file format that came with it
 
 // kAuto becomes kOnnxRms23 where the graph's operator set has RMSNormalization, and kOnnxPlain elsewhere. kUsage for a
 // target that is no graph's.

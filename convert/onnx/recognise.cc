@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "convert/onnx/opset.h"
+
 namespace rmsnorm::convert::onnx {
 
 namespace {
 
-constexpr float kDefaultEpsilon = 1e-5f;  // of LayerNormalization and its relatives
+constexpr float kDefaultEpsilon = 1e-5f;                     // of LayerNormalization and its relatives
+constexpr std::int64_t kStashType = pb::TensorProto::FLOAT;  // what they sum in, their default
 
 bool is_fused_norm(const Graph& graph, int n) {
   return graph.op(n) == "com.microsoft:SkipLayerNormalization" ||
@@ -106,6 +109,15 @@ class Recogniser {
     if (!norm.bias.empty() && !(graph_.is_constant(norm.bias) && is_vector(norm.bias))) {
       norm.fault = "its bias is no constant vector";
     }
+    for (const std::string* parameter : {&norm.weight, &norm.bias}) {
+      const auto axes = shapes_.rank(*parameter);
+      if (parameter->empty() || !rank || !axes || *axes <= std::max(*rank, 1)) continue;
+      norm.fault = fmt::format("its {} has {} axes and its input {}; it must have no more",
+                               parameter == &norm.weight ? "scale" : "bias", *axes, *rank);
+    }
+    if (const std::int64_t stash = int_attribute(node, "stash_type", kStashType); stash != kStashType) {
+      norm.fault = fmt::format("its stash_type is {}; it must be {} (f32)", stash, kStashType);
+    }
     if (!std::isfinite(norm.epsilon) || norm.epsilon < 0) norm.fault = fmt::format("its epsilon is {}", norm.epsilon);
     return norm;
   }
@@ -134,6 +146,19 @@ class Recogniser {
     return true;
   }
 
+  // Beside a tensor that is normalised, a constant of one number may have one axis or none; more would show in the
+  // result where the tensor itself has fewer.
+  bool adds_no_axis(const std::string& name, const std::string& beside) const {
+    const auto rank = shapes_.rank(name), limit = shapes_.rank(beside);
+    return rank && (*rank <= 1 || (limit && *rank <= *limit));
+  }
+
+  // The number that stands beside input `slot` of a node with two.
+  std::optional<double> number_beside(int n, int slot) const {
+    const std::string& name = graph_.input(n, 1 - slot);
+    return adds_no_axis(name, graph_.input(n, slot)) ? graph_.scalar(name) : std::nullopt;
+  }
+
   // What stands under a square root, or in its place.
   struct Root {
     std::string inside;    // variance + epsilon
@@ -146,13 +171,13 @@ class Recogniser {
     Root root;
     int n = producer(name, &root.nodes);
     if (is_op(n, "Add")) {
-      const int other = graph_.scalar(graph_.input(n, 1)) ? 0 : graph_.scalar(graph_.input(n, 0)) ? 1 : -1;
+      const int other = number_beside(n, 0) ? 0 : number_beside(n, 1) ? 1 : -1;
       if (other < 0) return std::nullopt;
       root.outside = true;
       root.nodes.push_back(n);
       n = producer(graph_.input(n, other), &root.nodes);
     }
-    const bool power = is_op(n, "Pow") && graph_.scalar(graph_.input(n, 1)) == std::optional<double>(0.5);
+    const bool power = is_op(n, "Pow") && number_beside(n, 0) == std::optional<double>(0.5);
     if (!power && !is_op(n, "Sqrt")) return std::nullopt;
     root.nodes.push_back(n);
     root.inside = graph_.input(n, 0);
@@ -166,11 +191,11 @@ class Recogniser {
     if (n < 0) return std::nullopt;
     nodes.push_back(n);
     std::optional<Root> root;
-    if (graph_.op(n) == "Pow" && graph_.scalar(graph_.input(n, 1)) == std::optional<double>(-0.5)) {
+    if (graph_.op(n) == "Pow" && number_beside(n, 0) == std::optional<double>(-0.5)) {
       root = Root{graph_.input(n, 0), false, {}};
     } else if (graph_.op(n) == "Reciprocal") {
       root = square_root(graph_.input(n, 0));
-    } else if (graph_.op(n) == "Div" && graph_.scalar(graph_.input(n, 0)) == std::optional<double>(1)) {
+    } else if (graph_.op(n) == "Div" && number_beside(n, 1) == std::optional<double>(1)) {
       root = square_root(graph_.input(n, 1));
     }
     if (root) root->nodes.insert(root->nodes.end(), nodes.begin(), nodes.end());
@@ -180,7 +205,7 @@ class Recogniser {
   // name = t * t for a tensor t; returns t.
   std::optional<std::string> squared(const std::string& name, std::vector<int>& nodes) const {
     const int n = producer(name, &nodes);
-    const bool power = is_op(n, "Pow") && graph_.scalar(graph_.input(n, 1)) == std::optional<double>(2);
+    const bool power = is_op(n, "Pow") && number_beside(n, 0) == std::optional<double>(2);
     const bool product = is_op(n, "Mul") && graph_.input(n, 0) == graph_.input(n, 1);
     if (!power && !product) return std::nullopt;
     nodes.push_back(n);
@@ -221,9 +246,9 @@ class Recogniser {
     std::string at = root.inside;
     int n = producer(at, &moment.nodes);
     if (is_op(n, "Add")) {
-      const int slot = graph_.scalar(graph_.input(n, 1)) ? 0 : graph_.scalar(graph_.input(n, 0)) ? 1 : -1;
+      const int slot = number_beside(n, 0) ? 0 : number_beside(n, 1) ? 1 : -1;
       if (slot >= 0) {
-        moment.epsilon = *graph_.scalar(graph_.input(n, 1 - slot));
+        moment.epsilon = *number_beside(n, slot);
         at = graph_.input(n, slot);
       } else {
         moment.fault = "its epsilon is not constant";
@@ -237,7 +262,7 @@ class Recogniser {
     n = producer(at, &moment.nodes);
     // Some multiply the mean by n / (n - 1), with an n that is constant or computed.
     for (int steps = 0; n >= 0 && steps < 4 && (graph_.op(n) == "Mul" || graph_.op(n) == "Div"); ++steps) {
-      if (const auto factor = graph_.scalar(graph_.input(n, 1)); factor == std::optional<double>(1)) {
+      if (const auto factor = number_beside(n, 0); factor == std::optional<double>(1)) {
         // a step that changes nothing
       } else {
         moment.fault = "its variance is scaled (unbiased: divided by n - 1); it must be the mean of the squares";
@@ -313,7 +338,9 @@ class Recogniser {
       if (!only_use(uncast)) continue;
       const Use use = graph_.tensor(uncast).uses[0];
       const std::string& other = graph_.input(use.node, 1 - use.slot);
-      if (graph_.op(use.node) != op || !graph_.is_constant(other) || !is_vector(other)) continue;
+      if (graph_.op(use.node) != op || !graph_.is_constant(other) || !is_vector(other) || !adds_no_axis(other, at)) {
+        continue;
+      }
       const bool multiplies = op[0] == 'M';
       (multiplies ? norm.weight : norm.bias) = other;
       if (multiplies) {
@@ -336,12 +363,16 @@ std::optional<Rms> Recogniser::rms(int root) const {
     const std::int64_t axis = int_attribute(node, "axis", -1);
     const auto rank = shapes_.rank(graph_.input(root, 0));
     if (axis != -1 && !(rank && axis == *rank - 1)) return std::nullopt;
-    return Rms{graph_.input(root, 0), graph_.input(root, 1),
-               static_cast<double>(float_attribute(node, "epsilon", kDefaultEpsilon))};
+    if (op == "RMSNormalization" && graph_.opset() < kRmsOpset) return std::nullopt;
+    const double epsilon = static_cast<double>(float_attribute(node, "epsilon", kDefaultEpsilon));
+    const bool plain_sums = int_attribute(node, "stash_type", kStashType) == kStashType;
+    if (!plain_sums || !std::isfinite(epsilon) || epsilon < 0) return std::nullopt;
+    return Rms{graph_.input(root, 0), graph_.input(root, 1), epsilon};
   }
   for (const Quotient& quotient : quotients(root)) {
     const auto moment = this->moment(quotient.root);
     if (!moment || !moment->fault.empty() || moment->axis != -1) continue;
+    if (!std::isfinite(moment->epsilon) || moment->epsilon < 0) continue;
     // The same tensor on both sides, whatever casts lie between.
     const auto source = [this](std::string name) {
       int n = graph_.tensor(name).producer;

@@ -95,11 +95,14 @@ class Rewriter {
     return name;
   }
 
+  // Of the graph that is written.
+  int opset() const { return target_ == Target::kOnnxRms23 ? std::max(graph_.opset(), kRmsOpset) : graph_.opset(); }
+
   std::string add_mean(const std::string& x, const std::string& of, int axis, const std::string& output) {
     // Older operator sets have no axes from the end.
     const auto rank = shapes_.rank(of);
-    const std::int64_t named = rank && graph_.opset() < 11 ? axis + *rank : axis;
-    if (graph_.opset() >= 18) {
+    const std::int64_t named = rank && opset() < 11 ? axis + *rank : axis;
+    if (opset() >= kAxesInputOpset) {
       auto& axes = common_[{"axis", Type::INT64, static_cast<double>(named)}];
       if (axes.empty()) axes = add_constant("rmsnorm_axis", {Type::INT64, {1}, {static_cast<double>(named)}});
       add_int(add_node("ReduceMean", {x, axes}, output), "keepdims", 1);

@@ -34,6 +34,15 @@ std::string text_of(const Value& value) {
 
 std::string bytes_of(const google::protobuf::MessageLite& message) { return message.SerializeAsString(); }
 
+bool same_kind(const pb::TensorProto& a, const pb::TensorProto& b) {
+  return a.data_type() == b.data_type() && a.dims_size() == b.dims_size() &&
+         std::equal(a.dims().begin(), a.dims().end(), b.dims().begin());
+}
+
+std::string dims_text(const pb::TensorProto& tensor) {
+  return tools::shape_text({tensor.dims().begin(), tensor.dims().end()});
+}
+
 std::string attributes_of(const pb::NodeProto& node) {
   pb::NodeProto attributes;
   *attributes.mutable_attribute() = node.attribute();
@@ -68,6 +77,8 @@ class Prover {
     for (int n = 0; n < new_graph_.size(); ++n) {
       if (new_graph_.op(n) != "Constant") understand(n);
     }
+    for (const auto& tensor : new_graph_.proto().initializer()) check_kind(tensor.name());
+    for (int n = 0; n < new_graph_.size(); ++n) check_form(n);
     for (const auto& output : new_graph_.proto().output()) expect_itself(output.name(), "an output of the graph");
     for (const auto& node : new_graph_.proto().node()) {
       for (const auto& output : node.output()) {
@@ -78,9 +89,15 @@ class Prover {
     }
     for (const auto& tensor : new_graph_.proto().initializer()) {
       const TensorEntry& entry = new_graph_.tensor(tensor.name());
-      if ((entry.in_subgraph || entry.overridable) && !same_constant(tensor.name(), tensor.name())) {
+      const bool same = entry.overridable ? same_default(tensor.name()) : same_constant(tensor.name(), tensor.name());
+      if ((entry.in_subgraph || entry.overridable) && !same) {
         fault(tensor.name(), "a graph inside a node, or a caller, sees this constant, and it is not the original's");
       }
+    }
+    for (const auto& tensor : old_graph_.proto().initializer()) {
+      if (!old_graph_.tensor(tensor.name()).overridable || new_graph_.tensor(tensor.name()).literal != nullptr)
+        continue;
+      fault(tensor.name(), "this input has a default in the original, and none here");
     }
     return std::move(proof_);
   }
@@ -123,6 +140,11 @@ class Prover {
   }
 
   void compare_frames();
+  void compare_versions();
+  void check_kind(const std::string& name);
+  void check_form(int n);
+  bool same_tensor(const pb::TensorProto& a, const pb::TensorProto& b) const;
+  bool same_default(const std::string& name) const;
   void understand(int n);
   bool same_node(int n, int old) const;
   std::string copied_with_axis(int n, int old);
@@ -160,15 +182,24 @@ class Prover {
   std::string centred_constant(const std::string& fresh, const std::string& old, int axis);
   std::string compare_centred(const std::string& fresh, const Array& now, Array wanted, int axis);
 
+  // Nothing where one of the types is not known: then no cast was believed either.
+  std::string differs_in_type(const std::string& fresh, const std::string& old) const {
+    const int now = new_shapes_.type(fresh), before = old_shapes_.type(old);
+    if (now == 0 || before == 0 || now == before) return "";
+    return fmt::format("{} must be {} and is {}", fresh, type_name(before), type_name(now));
+  }
+
   // Input of the new node against the original's: empty if equal, else what is wrong.
   std::string differs(const std::string& fresh, const std::string& old) {
     if (fresh.empty() && old.empty()) return "";
+    if (auto wrong = differs_in_type(fresh, old); !wrong.empty()) return wrong;
     if (!fresh.empty() && value(fresh) == canonical(old)) return "";
     if (same_constant(fresh, old)) return "";
     return fmt::format("{} must be {} and is {}", fresh, text_of(canonical(old)), text_of(value(fresh)));
   }
 
   std::string differs_centred(const std::string& fresh, const std::string& old, int axis) {
+    if (auto wrong = differs_in_type(fresh, old); !wrong.empty()) return wrong;
     const Value found = value(fresh);
     if (found == Value{canonical(old).tensor, axis} && (canonical(old).axis == 0 || canonical(old).axis == axis))
       return "";
@@ -229,12 +260,25 @@ void Prover::compare_frames() {
   if (bytes_of(old_frame) != bytes_of(new_frame)) {
     fault(new_graph_.model().path, "inputs, outputs, names, functions or operator sets differ from the original's");
   }
-  if (new_graph_.opset() == old_graph_.opset()) return;
-  if (new_graph_.opset() != kRmsOpset || old_graph_.opset() > kRmsOpset) {
+  compare_versions();
+}
+
+// They are the original's, or both raised as RMSNormalization asks.
+void Prover::compare_versions() {
+  const pb::ModelProto& before = old_graph_.model().proto;
+  const pb::ModelProto& now = new_graph_.model().proto;
+  const bool raised = new_graph_.opset() == kRmsOpset && old_graph_.opset() < kRmsOpset;
+  if (!raised && new_graph_.opset() != old_graph_.opset()) {
     fault(new_graph_.model().path,
           fmt::format("the operator set is {} and was {}", new_graph_.opset(), old_graph_.opset()));
     return;
   }
+  const std::int64_t format = raised ? std::max<std::int64_t>(before.ir_version(), kRmsIrVersion) : before.ir_version();
+  if (now.ir_version() != format) {
+    fault(new_graph_.model().path,
+          fmt::format("the version of the file format is {} and must be {}", now.ir_version(), format));
+  }
+  if (!raised) return;
   try {
     check_target(old_graph_, Target::kOnnxRms23);
   } catch (const Refusal& refusal) {
@@ -253,20 +297,115 @@ bool Prover::same_node(int n, int old) const {
   return attributes_of(a) == attributes_of(b);
 }
 
+bool Prover::same_tensor(const pb::TensorProto& a, const pb::TensorProto& b) const {
+  if (!same_kind(a, b)) return false;
+  if (type_size(a.data_type()) == 0) {
+    pb::TensorProto x = a, y = b;
+    x.clear_name();
+    y.clear_name();
+    return bytes_of(x) == bytes_of(y);
+  }
+  return tensor_bytes(a, new_graph_.model().folder) == tensor_bytes(b, old_graph_.model().folder);
+}
+
+bool Prover::same_default(const std::string& name) const {
+  const auto* a = new_graph_.tensor(name).literal;
+  const auto* b = old_graph_.tensor(name).literal;
+  return a != nullptr && b != nullptr && same_tensor(*a, *b);
+}
+
+// What has a name in both graphs has the same type and shape, wherever it is read: a norm is recognised by the numbers
+// alone.
+void Prover::check_kind(const std::string& name) {
+  const auto* a = new_graph_.tensor(name).literal;
+  const auto* b = old_graph_.tensor(name).literal;
+  if (a != nullptr && b != nullptr && !same_kind(*a, *b)) {
+    fault(name, fmt::format("this constant is {} {} and was {} {}", type_name(a->data_type()), dims_text(*a),
+                            type_name(b->data_type()), dims_text(*b)));
+    return;
+  }
+  if (name.empty() || !old_graph_.has_tensor(name)) return;
+  if (auto wrong = differs_in_type(name, name); !wrong.empty()) {
+    fault(name, std::move(wrong));
+    return;
+  }
+  const auto& now = new_shapes_.info(name).lengths;
+  const auto& before = old_shapes_.info(name).lengths;
+  if (!now) return;
+  bool same = before && now->size() == before->size();
+  for (std::size_t i = 0; same && i < now->size(); ++i) {
+    same = (*now)[i] < 0 || (*before)[i] < 0 || (*now)[i] == (*before)[i];
+  }
+  if (!same) fault(name, "the shape of this tensor is not the original's");
+}
+
+// Nodes that the original does not have: of the operators that centre and normalise, written as the operator set asks.
+void Prover::check_form(int n) {
+  const pb::NodeProto& node = new_graph_.node(n);
+  const std::string_view op = new_graph_.op(n);
+  for (const auto& output : node.output()) check_kind(output);
+  const int old = old_graph_.tensor(new_graph_.output(n)).producer;
+  const bool is_old = old >= 0 && same_node(n, old);
+  const bool has_two = op == "Add" || op == "Sub" || op == "Mul" || op == "Div" || op == "Pow";
+  if (has_two) {
+    const int a = new_shapes_.type(new_graph_.input(n, 0)), b = new_shapes_.type(new_graph_.input(n, 1));
+    const bool was_so =
+        is_old && a == old_shapes_.type(old_graph_.input(old, 0)) && b == old_shapes_.type(old_graph_.input(old, 1));
+    if (a != 0 && b != 0 && a != b && !was_so) {
+      fault(label(node), fmt::format("{} reads {} and {}; it must read one type", op, type_name(a), type_name(b)));
+    }
+  }
+  if (is_old) return;
+  using Attribute = pb::AttributeProto;
+  std::map<std::string, int> allowed;
+  int inputs = has_two ? 2 : 1;
+  if (op == "ReduceMean") {
+    allowed = {{"keepdims", Attribute::INT}};
+    if (new_graph_.opset() >= kAxesInputOpset) {
+      inputs = 2;
+      const auto& axes = new_graph_.input(n, 1);
+      if (new_shapes_.type(axes) != pb::TensorProto::INT64 || new_shapes_.rank(axes) != 1) {
+        fault(label(node), "its axes must be a list of i64");
+      }
+    } else {
+      allowed["axes"] = Attribute::INTS;
+    }
+  } else if (op == "RMSNormalization" || op == "SimplifiedLayerNormalization") {
+    inputs = 2;
+    allowed = {{"axis", Attribute::INT}, {"epsilon", Attribute::FLOAT}, {"stash_type", Attribute::INT}};
+    if (op == "RMSNormalization" && new_graph_.opset() < kRmsOpset) {
+      fault(label(node),
+            fmt::format("the operator set is {}; RMSNormalization needs {}", new_graph_.opset(), kRmsOpset));
+    }
+  } else if (op == "Cast") {
+    allowed = {{"to", Attribute::INT}};
+    if (value(new_graph_.output(n)).tensor.empty()) fault(label(node), "the original has no such cast");
+  } else if (op == "Constant") {
+    inputs = 0;
+    allowed = {{"value", Attribute::TENSOR}};
+  } else if (!has_two && op != "Sqrt" && op != "Reciprocal") {
+    return;  // shown by its inputs, or not at all
+  }
+  bool right = node.input_size() == inputs && node.output_size() == 1 && node.domain().empty();
+  for (const auto& attribute : node.attribute()) {
+    const auto found = allowed.find(attribute.name());
+    right &= found != allowed.end() && found->second == attribute.type() && !attribute.has_ref_attr_name();
+    if (found != allowed.end()) allowed.erase(found);  // each once
+  }
+  if (!right) {
+    fault(label(node), fmt::format("its inputs, outputs or attributes are not those of {} in operator set {}", op,
+                                   new_graph_.opset()));
+  }
+}
+
 bool Prover::same_constant(const std::string& fresh, const std::string& old) {
   if (!new_graph_.is_constant(fresh) || !old_graph_.is_constant(old)) return false;
   const auto* a = new_graph_.literal(fresh);
   const auto* b = old_graph_.literal(old);
-  if (a != nullptr && b != nullptr) {
-    if (a->data_type() != b->data_type() || a->dims_size() != b->dims_size()) return false;
-    if (!std::equal(a->dims().begin(), a->dims().end(), b->dims().begin())) return false;
-    if (type_size(a->data_type()) == 0) {
-      pb::TensorProto x = *a, y = *b;
-      x.clear_name();
-      y.clear_name();
-      return bytes_of(x) == bytes_of(y);
-    }
-    return tensor_bytes(*a, new_graph_.model().folder) == tensor_bytes(*b, old_graph_.model().folder);
+  if (a != nullptr && b != nullptr) return same_tensor(*a, *b);
+  const int n = new_graph_.tensor(fresh).producer, m = old_graph_.tensor(old).producer;
+  if (n >= 0 && m >= 0 && new_graph_.op(n) == "Constant" && old_graph_.op(m) == "Constant") {
+    return attributes_of(new_graph_.node(n)) == attributes_of(old_graph_.node(m));
   }
   const auto x = new_graph_.constant(fresh), y = old_graph_.constant(old);
   return x && y && x->type == y->type && x->dims == y->dims && x->values == y->values;
@@ -432,12 +571,23 @@ bool Prover::is_original_norm(const std::string& output, const Value& x, double 
   if (!norm.fault.empty() || !centred) return false;
   // The file holds f32; what is written out may hold it in any type.
   if (static_cast<float>(norm.epsilon) != static_cast<float>(epsilon)) return false;
+  if (!differs_in_type(output, output).empty()) return false;
+  // By its numbers, and by how it broadcasts: along the last axis alone, adding neither axes nor elements.
   const auto same_vector = [&](const std::string& fresh, const std::string& old) {
     if (same_constant(fresh, old)) return true;
     const auto a = new_graph_.constant(fresh);
-    auto b = old.empty() ? std::optional<Array>(Array{0, {1}, {1}}) : old_graph_.constant(old);
-    if (!a || !b) return false;
-    if (b->values.size() == 1) b->values.assign(a->values.size(), b->values[0]);
+    auto b = old.empty() ? std::optional<Array>(Array{old_shapes_.type(output), {}, {1}}) : old_graph_.constant(old);
+    if (!a || !b || a->type != b->type || a->values.empty()) return false;
+    const auto count = static_cast<std::int64_t>(a->values.size());
+    if (!a->dims.empty() && a->dims.back() != count) return false;
+    const auto rank = old_shapes_.rank(norm.x);
+    if (a->dims.size() > 1 && !(rank && static_cast<int>(a->dims.size()) <= *rank)) return false;
+    if (b->values.size() == 1 && count > 1) {
+      auto width = old_shapes_.length(norm.x, -1);
+      if (!width && !norm.weight.empty()) width = old_shapes_.length(norm.weight, -1);
+      if (width != count) return false;
+      b->values.assign(a->values.size(), b->values[0]);
+    }
     return a->values == b->values;
   };
   const bool is_core = output == norm.core;
@@ -457,6 +607,10 @@ bool Prover::rms_norm(int n) {
   const std::string& output = new_graph_.output(n);
   const Value x = value(rms->x);
   if (x.tensor.empty() || x.epsilon >= 0) return false;
+  if (!rms->weight.empty()) {  // an operator takes a list of its width
+    const auto width = old_shapes_.length(x.tensor, -1), length = new_shapes_.length(rms->weight, -1);
+    if (new_shapes_.rank(rms->weight) != 1 || (width && width != length)) return false;
+  }
   if (is_original_norm(output, x, rms->epsilon, rms->weight, "")) return true;
   const bool centred = x.axis == -1 || (x.axis == 0 && is_centred(x.tensor, -1));
   if (!centred || old_graph_.has_tensor(output)) return false;

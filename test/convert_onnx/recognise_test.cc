@@ -1,9 +1,10 @@
 // What is taken for a LayerNorm, how an axis is followed, and what a plan says, on graphs of a few nodes.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "convert/onnx/opset.h"
 #include "convert/onnx/stream.h"
-#include "convert/onnx/verify.h"
 #include "graphs.h"
 
 namespace rmsnorm::convert::onnx {
@@ -173,15 +174,51 @@ TEST(OnnxOpset, unknown_operators_are_not_trusted) {
   EXPECT_THROW(chosen_target(Target::kHf, 23), tools::ToolError);
 }
 
-TEST(OnnxVerify, a_graph_equals_itself_and_not_another) {
+TEST(OnnxRecognise, parameters_with_more_axes_than_the_tensor_would_show) {
+  for (const bool deep : {false, true}) {
+    GraphBuilder b;
+    b.output("y").output("z").constant("w", {1, 1, 4}, {1, 2, 3, 4});
+    if (deep) {
+      b.input("x", {2, 3, 4});
+    } else {
+      b.input("x", {2, 4});
+    }
+    b.node("LayerNormalization", {"x", "w"}, "y");
+    b.written_out("x", "n");
+    b.node("Mul", {"n", "w"}, "z");
+    const Understood it(b);
+    ASSERT_EQ(it.norms.all.size(), 2u);
+    EXPECT_EQ(it.norms.all[0].fault.empty(), deep);
+    EXPECT_EQ(it.norms.all[1].weight, deep ? "w" : "");
+  }
+}
+
+TEST(OnnxRecognise, an_epsilon_with_more_axes_than_the_tensor_makes_it_none) {
   GraphBuilder b;
-  b.input("x", {2, 4}).output("y");
-  b.node("Relu", {"x"}, "y");
-  Model original = parsed(b.model), same = parsed(b.model);
-  EXPECT_TRUE(prove_equal(original, same, 1).faults.empty());
-  b.model.mutable_graph()->mutable_node(0)->set_op_type("Sigmoid");
-  Model other = parsed(b.model);
-  EXPECT_FALSE(prove_equal(original, other, 1).faults.empty());
+  b.input("x", {2, 4}).output("n");
+  b.written_out("x", "n");
+  EXPECT_EQ(Understood(b).norms.all.at(0).fault, "");
+  for (auto& tensor : *b.model.mutable_graph()->mutable_initializer()) {
+    if (tensor.name() == "n_epsilon") tensor.mutable_dims()->Resize(3, 1);
+  }
+  EXPECT_NE(Understood(b).norms.all.at(0).fault, "");
+}
+
+TEST(OnnxRecognise, epsilon_and_stash_type) {
+  for (const float epsilon : {-1e-5f, std::nanf(""), HUGE_VALF}) {
+    GraphBuilder b;
+    b.input("x", {2, 4}).output("y").constant("w", {4}, {1, 2, 3, 4});
+    pb::AttributeProto& attribute = *b.node("LayerNormalization", {"x", "w"}, "y").add_attribute();
+    attribute.set_name("epsilon");
+    attribute.set_f(epsilon);
+    EXPECT_NE(Understood(b).norms.all.at(0).fault, "") << epsilon;
+  }
+  GraphBuilder b;
+  b.input("x", {2, 4}).output("y").constant("w", {4}, {1, 2, 3, 4});
+  pb::AttributeProto& attribute = *b.node("LayerNormalization", {"x", "w"}, "y").add_attribute();
+  attribute.set_name("stash_type");
+  attribute.set_i(pb::TensorProto::FLOAT16);
+  EXPECT_NE(Understood(b).norms.all.at(0).fault, "");
 }
 
 }  // namespace

@@ -102,9 +102,8 @@ const std::string& label(const pb::NodeProto& node) {
 
 Graph::Graph(Model& model) : model_(model) {
   const std::int64_t opset = default_opset(model.proto);
-  if (opset < 1 || opset > 1000) {
-    refuse(RefusalCode::kMalformed, model.path, "the operator set is {}; it must be the number of one of ONNX's",
-           opset);
+  if (opset < 1 || opset > kNewestOpset) {
+    refuse(RefusalCode::kMalformed, model.path, "the operator set is {}; it must be from 1 to {}", opset, kNewestOpset);
   }
   opset_ = static_cast<int>(opset);
   pb::GraphProto& graph = *model.proto.mutable_graph();

@@ -117,6 +117,31 @@ void check_names(const pb::GraphProto& graph) {
   }
 }
 
+// The file format's version, and one operator set for each domain; which of ONNX's own, Graph checks.
+void check_versions(const Model& model) {
+  const std::int64_t version = model.proto.ir_version();
+  if (version < 1 || version > kNewestIrVersion) {
+    refuse(RefusalCode::kMalformed, model.path, "ir_version is {}; it must be from 1 to {}", version, kNewestIrVersion);
+  }
+  std::unordered_set<std::string> domains;
+  for (const auto& import : model.proto.opset_import()) {
+    const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
+    if (domains.insert(domain).second) continue;
+    refuse(RefusalCode::kMalformed, model.path, "the domain {} has two operator sets; it must have one",
+           tools::in_quotes(domain));
+  }
+}
+
+bool same_external_data(const Model& a, const Model& b) {
+  bool same = true;
+  visit_tensors(a.proto.graph(), [&](const pb::TensorProto& tensor) {
+    if (!is_external(tensor)) return;
+    const auto in_a = external_data(tensor, a.folder), in_b = external_data(tensor, b.folder);
+    same &= std::filesystem::equivalent(in_a.file, in_b.file);
+  });
+  return same;
+}
+
 std::string folder_of(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -140,6 +165,7 @@ Model parse_model(const tools::Source& source, std::string folder) {
            "the file is not an ONNX model; it must be one protobuf message with a graph and an operator set");
   }
   if (model.proto.graph().node().empty()) refuse(RefusalCode::kMalformed, source.name(), "the graph has no nodes");
+  check_versions(model);
   check_names(model.proto.graph());
   visit_tensors(model.proto.graph(), [&](const pb::TensorProto& tensor) { check_tensor(tensor, model.folder); });
   sort_nodes(*model.proto.mutable_graph());
@@ -147,6 +173,19 @@ Model parse_model(const tools::Source& source, std::string folder) {
 }
 
 Model load_model(const std::string& path) { return parse_model(tools::FileSource(path), folder_of(path)); }
+
+bool identical(const Model& a, const Model& b) {
+  const tools::FileSource first(a.path), second(b.path);
+  if (first.size() != second.size()) return false;
+  std::vector<std::byte> x(std::size_t{1} << 20), y(x.size());
+  for (std::uint64_t at = 0; at < first.size(); at += x.size()) {
+    const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(x.size(), first.size() - at));
+    first.read(at, {x.data(), count});
+    second.read(at, {y.data(), count});
+    if (!std::equal(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(count), y.begin())) return false;
+  }
+  return same_external_data(a, b);
+}
 
 const std::string* metadata(const pb::ModelProto& model, std::string_view key) {
   for (const auto& entry : model.metadata_props()) {

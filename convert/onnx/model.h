@@ -14,6 +14,10 @@ namespace pb = rmsnorm::onnx_proto;
 // Keys of metadata_props that say where a converted file comes from start with this.
 inline constexpr char kProvenance[] = "rmsnorm.converted";
 
+// The newest that this program knows, those of ONNX 1.23: what later ones change is not known, and R14.
+inline constexpr int kNewestOpset = 28;
+inline constexpr int kNewestIrVersion = 14;
+
 // The largest message that protobuf reads or writes.
 inline constexpr std::uint64_t kMaxMessage = (std::uint64_t{1} << 31) - 1;
 
@@ -27,6 +31,9 @@ struct Model {
 // given twice and for cycles. Nodes come in an order in which each is behind those that it reads.
 Model load_model(const std::string& path);
 Model parse_model(const tools::Source& source, std::string folder);
+
+// True where both files hold the same bytes and refer to the same files of external data.
+bool identical(const Model& a, const Model& b);
 
 // The value of a metadata property, or nullptr.
 const std::string* metadata(const pb::ModelProto& model, std::string_view key);

@@ -116,9 +116,20 @@ void report_changes(const Changes& changes, const Norms& norms, Target target, c
   }
 }
 
+void report_identical(const Model& original, const Model& converted, Report& report) {
+  Json& json = report.json;
+  json["original"] = original.path;
+  json["converted"] = converted.path;
+  json["equal"] = true;
+  json["identical"] = true;
+  json["faults"] = Json::array();
+  report.text += "identical: both files hold the same bytes\n";
+}
+
 void report_proof(const Proof& proof, Report& report) {
   Json& json = report.json;
   json["equal"] = proof.faults.empty();
+  json["identical"] = false;
   json["nodes"] = proof.nodes;
   json["norms"] = proof.norms;
   json["constants"] = proof.constants;

@@ -120,8 +120,34 @@ TEST(HostileOnnx, external_data_outside_the_folder) {
   }
 }
 
+TEST(HostileOnnx, versions) {
+  GraphBuilder b = identity();
+  for (const std::int64_t version :
+       {std::int64_t{0}, std::int64_t{-1}, std::int64_t{kNewestIrVersion + 1}, INT64_MAX}) {
+    b.model.set_ir_version(version);
+    EXPECT_EQ(refusal_of(b.model), "R14") << version;
+  }
+  b.model.set_ir_version(kNewestIrVersion);
+  EXPECT_EQ(refusal_of(b.model), "none");
+  auto& again = *b.model.add_opset_import();
+  again.set_version(23);
+  for (const char* domain : {"", "ai.onnx"}) {
+    again.set_domain(domain);
+    EXPECT_EQ(refusal_of(b.model), "R14") << domain;
+  }
+  again.set_domain("com.microsoft");
+  EXPECT_EQ(refusal_of(b.model), "none");
+}
+
 TEST(HostileOnnx, operator_sets) {
-  for (const std::int64_t opset : {std::int64_t{0}, std::int64_t{-5}, INT64_MAX}) {
+  {
+    GraphBuilder b(kNewestOpset);
+    b.input("x", {4}).output("y");
+    b.node("Identity", {"x"}, "y");
+    Model model = parsed(b.model);
+    EXPECT_NO_THROW(Graph{model});
+  }
+  for (const std::int64_t opset : {std::int64_t{0}, std::int64_t{-5}, std::int64_t{kNewestOpset + 1}, INT64_MAX}) {
     GraphBuilder b(opset);
     b.input("x", {4}).output("y");
     b.node("Identity", {"x"}, "y");

@@ -549,7 +549,51 @@ def test_verify_catches_mutants(tmp_path, target):
     else:
         assert caught == 10
     # The original proves equal to itself.
-    assert rmsnorm("verify", before, before)["equal"]
+    assert rmsnorm("verify", before, before)["identical"]
+    assert not rmsnorm("verify", before, after)["identical"]
+
+
+@pytest.mark.parametrize("target", ["onnx-plain", "onnx-rms23", "onnx-simplified"])
+def test_a_default_that_callers_replace(tmp_path, target):
+    b = decoder(18, form="op")
+    model = b.model()
+    fed = next(t for t in model.graph.initializer if t.name.startswith("w_") and list(t.dims) == [48, 24])
+    model.graph.input.append(helper.make_tensor_value_info(fed.name, fed.data_type, fed.dims))
+    before, after, report = convert(model, tmp_path, "--target", target)
+    assert report["converted"] == 3 and report["weights_centred"] == 3
+    feeds = {**IDS, fed.name: b.random.normal(0.2, 1, (48, 24)).astype(np.float32)}
+    for fed_or_not in (IDS, feeds):
+        assert largest_difference(before, after, fed_or_not) < TOLERANCE[np.float32]
+    assert rmsnorm("verify", before, before)["identical"]
+
+
+def test_versions_that_are_not_known(tmp_path):
+    model = decoder(18).model()
+    model.opset_import[0].version = 99
+    onnx.save(model, tmp_path / "opset.onnx")
+    message = rmsnorm("inspect", tmp_path / "opset.onnx", code=REFUSED)["stderr"]
+    assert "R14" in message and "99" in message and "28" in message
+    model = decoder(18).model()
+    model.ir_version = 99
+    onnx.save(model, tmp_path / "format.onnx")
+    message = rmsnorm("inspect", tmp_path / "format.onnx", code=REFUSED)["stderr"]
+    assert "R14" in message and "ir_version is 99" in message and "14" in message
+
+
+def test_a_gain_of_another_shape_or_type_is_another_function(tmp_path):
+    """As many positions as channels: the runtime would run it."""
+    b = Builder(17)
+    x = b.embedded(8)
+    b.output(b.norm(b.block(x, 8, form="op"), 8, form="op"))
+    for target in ("onnx-plain", "onnx-rms23", "onnx-simplified"):
+        before, after, _ = convert(b.model(), tmp_path, "--target", target)
+        for change in (lambda v: v[:, None], lambda v: v.astype(np.float64)):
+            copy = onnx.load(after)
+            for tensor in copy.graph.initializer:
+                if tensor.name.startswith("gamma"):
+                    tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
+            onnx.save(copy, tmp_path / "changed.onnx")
+            assert not rmsnorm("verify", before, tmp_path / "changed.onnx", code=DIFFERENT)["equal"]
 
 
 def test_fold_says_what_it_takes(tmp_path):

@@ -29,7 +29,7 @@ std::string main_footer() {
 }
 
 int report(ExitCode code, const char* message) {
-  fmt::print(stderr, "rmsnorm: {}\n", message);
+  fmt::print(stderr, "rmsnorm: {}\n", printable(message));  // names and paths may be anybody's
   return static_cast<int>(code);
 }
 

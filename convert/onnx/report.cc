@@ -10,15 +10,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string shown(const std::string& name) {
-  const std::string quoted = tools::in_quotes(name);
-  return quoted.substr(1, quoted.size() - 2);
-}
-
 // A name in a column: its end says more than its beginning.
 std::string fitted(const std::string& name, std::size_t width) {
-  const std::string text = shown(name);
-  return text.size() <= width ? text : "..." + text.substr(text.size() - width + 3);
+  const std::string text = tools::printable(name);
+  if (text.size() <= width) return text;
+  std::size_t start = text.size() - width + 3;
+  while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xc0) == 0x80) ++start;  // inside a letter
+  return "..." + text.substr(start);
 }
 
 std::string readers(const Graph& graph, const Edit& edit) {
@@ -40,7 +38,7 @@ void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Targe
   json["operator_set"] = graph.opset();
   json["nodes"] = graph.size();
   json["target"] = target_name(target);
-  text += fmt::format("{}: ONNX, operator set {}, {} nodes, target {}\n", shown(model.path), graph.opset(),
+  text += fmt::format("{}: ONNX, operator set {}, {} nodes, target {}\n", tools::printable(model.path), graph.opset(),
                       graph.size(), target_name(target));
   json["norms"] = Json::array();
   text += fmt::format("\n{:<40} {:<22} {:>8} {:>6}  {}\n", "norm", "form", "epsilon", "stream", "what is done");
@@ -55,11 +53,11 @@ void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Targe
       entry["why"] = verdict.why;
     }
     json["norms"].push_back(std::move(entry));
-    text +=
-        fmt::format("{:<40} {:<22} {:>8.3g} {:>6}  {}\n", fitted(norm.name, 40), fitted(norm.origin, 22), norm.epsilon,
-                    verdict.stream < 0 ? "-" : std::to_string(verdict.stream),
-                    verdict.converted ? "becomes RMSNorm"
-                                      : fmt::format("stays: {}, {}", refusal_name(verdict.code), shown(verdict.why)));
+    text += fmt::format("{:<40} {:<22} {:>8.3g} {:>6}  {}\n", fitted(norm.name, 40), fitted(norm.origin, 22),
+                        norm.epsilon, verdict.stream < 0 ? "-" : std::to_string(verdict.stream),
+                        verdict.converted
+                            ? "becomes RMSNorm"
+                            : fmt::format("stays: {}, {}", refusal_name(verdict.code), tools::printable(verdict.why)));
   }
   json["streams"] = Json::array();
   for (std::size_t s = 0; s < plan.streams.size(); ++s) {
@@ -78,14 +76,14 @@ void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Targe
       entry["writers"].push_back(
           {{"tensor", edit.tensor}, {"axis", edit.axis}, {"readers", readers(graph, edit)}, {"copied", edit.shared}});
       text += fmt::format("  centre  {:<40} axis {}{}  for {}\n", fitted(edit.tensor, 40), edit.axis,
-                          edit.shared ? " (a copy: others read it, too)" : "", shown(readers(graph, edit)));
+                          edit.shared ? " (a copy: others read it, too)" : "", tools::printable(readers(graph, edit)));
     }
     for (const Insert& insert : stream.inserts) {
       const bool raw = std::find(stream.taps.begin(), stream.taps.end(), insert.tensor) != stream.taps.end();
       entry["operations"].push_back(
           {{"tensor", insert.tensor}, {"axis", insert.axis}, {"raw_tap", raw}, {"why", insert.why}});
       text += fmt::format("  insert  {:<40} axis {}  {}{}\n", fitted(insert.tensor, 40), insert.axis,
-                          raw ? "raw tap: " : "", shown(insert.why));
+                          raw ? "raw tap: " : "", tools::printable(insert.why));
     }
     json["streams"].push_back(std::move(entry));
   }
@@ -109,10 +107,10 @@ void report_changes(const Changes& changes, const Norms& norms, Target target, c
   report.text += fmt::format(
       "{}: {} of {} norms are RMSNorm ({})\n"
       "{} weights and {} biases centred, {} of them as copies; {} operations inserted; {} nodes, before {}\n",
-      shown(output), changes.norms, norms.all.size(), target_name(target), changes.weights, changes.biases,
+      tools::printable(output), changes.norms, norms.all.size(), target_name(target), changes.weights, changes.biases,
       changes.copied, changes.inserted, changes.nodes_after, changes.nodes_before);
   for (const auto& plain : changes.plain) {
-    report.text += fmt::format("written out with plain operators: {}\n", shown(plain));
+    report.text += fmt::format("written out with plain operators: {}\n", tools::printable(plain));
   }
 }
 
@@ -145,7 +143,7 @@ void report_proof(const Proof& proof, Report& report) {
       "{:5} operations centre\n",
       proof.nodes, proof.carried, proof.norms, proof.constants, proof.worst_mean, proof.operations);
   for (const Fault& fault : proof.faults) {
-    report.text += fmt::format("differs at {}: {}\n", shown(fault.site), shown(fault.what));
+    report.text += fmt::format("differs at {}: {}\n", tools::printable(fault.site), tools::printable(fault.what));
   }
   report.text += proof.faults.empty() ? "equal: every output is the original's\n" : "not shown to be equal\n";
 }

@@ -1,11 +1,25 @@
 """Graphs of one kind each, in ONNX Runtime before and after."""
 
+import subprocess
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from graph_tools import DIFFERENT, IDS, REFUSED, Builder, convert, decoder, largest_difference, operators, rmsnorm, run
+from graph_tools import (
+    DIFFERENT,
+    IDS,
+    PROGRAM,
+    REFUSED,
+    Builder,
+    convert,
+    decoder,
+    largest_difference,
+    operators,
+    rmsnorm,
+    run,
+)
 
 # One rounding of f32 for each weight, and what the runtime's own sums lose.
 TOLERANCE = {np.float32: 2e-6, np.float16: 4e-3}
@@ -565,6 +579,36 @@ def test_a_default_that_callers_replace(tmp_path, target):
     for fed_or_not in (IDS, feeds):
         assert largest_difference(before, after, fed_or_not) < TOLERANCE[np.float32]
     assert rmsnorm("verify", before, before)["identical"]
+
+
+def test_names_do_not_steer_the_terminal(tmp_path):
+    """Escape sequences, line ends and 8-bit controls in names and paths; names of letters stay."""
+    evil = "größe\x1b[31m\n\x9b2J"
+    model = decoder(18, form="op").model()
+    norms = [node for node in model.graph.node if node.op_type == "LayerNormalization"]
+    norms[0].name = evil
+    folder = tmp_path / evil
+    folder.mkdir()
+    path, after, other = folder / "m.onnx", folder / "after.onnx", folder / "other.onnx"
+    onnx.save(model, path)
+    wrong = onnx.load(path)
+    next(node for node in wrong.graph.node if node.name == evil).op_type = evil
+    onnx.save(wrong, other)
+    for code, *arguments in (
+        (0, "inspect", path),
+        (0, "convert", path, after),
+        (0, "verify", path, after),
+        (4, "convert", path, after),
+        (DIFFERENT, "verify", path, other),
+        (4, "inspect", folder / "missing.onnx"),
+        (REFUSED, "convert", after, folder / "again.onnx"),
+    ):
+        done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, check=False)
+        assert done.returncode == code, done
+        text = (done.stdout + done.stderr).decode()
+        assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in text), text
+        assert len(done.stderr.splitlines()) == (0 if code == 0 else 1)
+        assert "größe\\x1b[31m\\x0a" in text or (arguments[0], code) == ("verify", 0)
 
 
 def test_versions_that_are_not_known(tmp_path):

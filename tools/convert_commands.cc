@@ -1,8 +1,10 @@
 // rmsnorm inspect, convert, fold, verify: models, as Hugging Face directories or ONNX files.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "tools/commands.h"
 #include "tools/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/formats/source.h"
 
 namespace rmsnorm::tools {
 
@@ -123,8 +126,59 @@ std::string json_text(const Report& report, int indent) {
   return report.json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void write_report(const std::string& path, const Report& report) {
-  OutputFile file(path);
+// The name with every link followed, as far as it exists.
+std::filesystem::path real_path(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(path, error);
+  std::filesystem::path plain = error ? std::filesystem::absolute(path).lexically_normal() : real;
+  return plain.has_filename() ? plain : plain.parent_path();
+}
+
+// True also for the folder itself.
+bool lies_in(const std::string& path, const std::string& folder) {
+  const std::filesystem::path inner = real_path(path);
+  const std::filesystem::path outer = real_path(folder);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// Said before the work: nothing of a model may be replaced by a report.
+void check_report(const std::string& path, const Request& request) {
+  for (const std::string& model : {request.input, request.output, request.adapter, request.recipe}) {
+    if (!model.empty() && lies_in(path, model)) {
+      fail(ExitCode::kUsage, "--report is {}; it must not lie in {}", path, model);
+    }
+  }
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  const FileSource old(path);
+  std::byte first{};
+  if (old.size() > 0) old.read(0, std::span(&first, 1));
+  if (old.size() > 0 && first != std::byte{'{'}) {
+    fail(ExitCode::kUsage, "--report is {}, which exists and is no report; it must be a new name or a report", path);
+  }
+}
+
+void check_paths(const Command& command, const ModelArguments& a, bool directory) {
+  if (command.writes && directory && lies_in(a.request.output, a.request.input) &&
+      !std::filesystem::exists(a.request.output)) {
+    fail(ExitCode::kUsage, "OUT is {}; it must not lie in IN, which is {}", a.request.output, a.request.input);
+  }
+  if (directory && !a.request.drawing.empty()) {
+    fail(ExitCode::kUsage, "--svg is {}; it is for ONNX files only and {} is a directory", a.request.drawing,
+         a.request.input);
+  }
+  const bool compares = !command.writes && !a.request.output.empty();
+  if (compares && !std::filesystem::exists(a.request.output)) {
+    fail(ExitCode::kInputOutput, "{}: there is no such file or directory", a.request.output);
+  }
+  std::error_code error;
+  if (compares && std::filesystem::equivalent(a.request.input, a.request.output, error)) {
+    fail(ExitCode::kUsage, "ORIGINAL and OUT are both {}; they must be two models", a.request.output);
+  }
+  if (!a.report.empty()) check_report(a.report, a.request);
+}
+
+void write_report(OutputFile& file, const Report& report) {
   const std::string text = json_text(report, 2) + "\n";
   file.write(std::as_bytes(std::span(text)));
   file.finish();
@@ -137,13 +191,16 @@ void run(const Command& command, ModelArguments& a) {
   if (!directory && !std::filesystem::exists(a.request.input)) {
     fail(ExitCode::kInputOutput, "{}: there is no such file or directory", a.request.input);
   }
+  check_paths(command, a, directory);
   Report report;
+  std::optional<OutputFile> file;  // begun here, so that it can be written after hours of work
+  if (!a.report.empty()) file.emplace(a.report);
   const auto show = [&] {
-    if (!a.report.empty()) write_report(a.report, report);
+    if (file) write_report(*file, report);
     if (a.json) {
       fmt::print("{}\n", json_text(report, -1));
     } else {
-      fmt::print("{}", report.text);
+      fmt::print("{}", printable(report.text, true));
     }
     std::fflush(stdout);
   };
@@ -184,8 +241,12 @@ void add_command(CLI::App& app, const Command& c) {
     command->add_option("--entry", a->entry, names_of(kEntries) + ": centre the entry by weights or by an operation")
         ->type_name("E");
     command->add_flag("--untie", a->untie, "store the head apart from the embedding");
-    command->add_flag("--keep-tie", a->keep_tie, "refuse where the head would have to be stored apart");
-    command->add_option("--target", a->target, names_of(kTargets))->type_name("T");
+    command->add_flag("--keep-tie", a->keep_tie,
+                      "keep the head tied to the embedding: centre the entry by an operation");
+    command
+        ->add_option("--target", a->target,
+                     names_of(kTargets) + "; auto (default): hf for a directory, what the opset has for ONNX")
+        ->type_name("T");
   }
   if (c.writes) {
     command->add_option("--dtype", a->type, "same (default), f32, f16 or bf16: the type of changed tensors")

@@ -37,8 +37,9 @@ template <class... Args>
 // Text from a file, fit for a terminal: in quotes, control characters and bytes outside ASCII escaped, cut when long.
 std::string in_quotes(std::string_view text);
 
-// The same for messages and paths: whole, and UTF-8 stays; control characters and what is no UTF-8 are escaped.
-std::string printable(std::string_view text);
+// The same for messages and paths: whole, and UTF-8 stays; control characters and what is no UTF-8 are escaped. With
+// `lines`, line ends stay.
+std::string printable(std::string_view text, bool lines = false);
 
 }  // namespace rmsnorm::tools
 

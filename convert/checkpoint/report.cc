@@ -48,7 +48,8 @@ void print_lines(const std::vector<Line>& lines, std::string& text) {
     does = std::max(does, line.does.size());
   }
   for (const Line& line : lines) {
-    text += fmt::format("  {:>4} x {:<{}}  {:<{}}  {}", line.count, line.name, names, line.does, does, line.detail);
+    text += tools::printable(
+        fmt::format("  {:>4} x {:<{}}  {:<{}}  {}", line.count, line.name, names, line.does, does, line.detail));
     while (text.ends_with(' ')) text.pop_back();
     text += '\n';
   }
@@ -213,7 +214,7 @@ void describe(const Model& model, const Plan& plan, Purpose purpose, Report& rep
     print_stream(plan, plan.streams[s], static_cast<int>(s), purpose, text);
   }
   print_local(plan, purpose, text);
-  for (const std::string& warning : plan.warnings) text += "warning: " + warning + "\n";
+  for (const std::string& warning : plan.warnings) text += "warning: " + tools::printable(warning) + "\n";
   text += fmt::format("size: {:+} parameters, {:+} bytes\n", plan.parameters_added, plan.bytes_added);
 }
 

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -74,7 +75,7 @@ class Big : public Cli {
 
 TEST_F(Big, a_signal_in_the_middle_leaves_nothing) {
   write_big("in", 1024, 8, 50000);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     RunOptions options;
     options.while_running = [&](int child) {
       wait_for_unfinished();
@@ -162,6 +163,53 @@ TEST_F(Big, reports_and_refusals_have_their_exit_codes) {
   EXPECT_EQ(run({"verify", "in", "out"}).code, 5);
   EXPECT_EQ(run({"inspect", "nowhere"}).code, 4);
   EXPECT_EQ(run({"convert", "in", "o", "--affine", "some"}).code, 2);
+}
+
+TEST_F(Big, paths_that_would_harm_the_input) {
+  write_big("in", 64, 1, 100);
+  const std::string config = read_bytes("in/config.json");
+  expect_failure({"convert", "in", "in/out"}, 2, "it must not lie in IN");
+  expect_failure({"fold", "in", "./in/../in/deep/out"}, 2, "it must not lie in IN");
+  expect_failure({"convert", "in", "out", "--report", "in/config.json"}, 2, "it must not lie in in");
+  expect_failure({"inspect", "in", "--report", "in/report.json"}, 2, "it must not lie in in");
+  expect_failure({"convert", "in", "out", "--report", "out/report.json"}, 2, "it must not lie in out");
+  write_bytes("notes", "mine");
+  expect_failure({"convert", "in", "out", "--report", "notes"}, 2, "is no report");
+  expect_failure({"convert", "in", "out", "--report", "nowhere/report.json"}, 4, "cannot write");
+  EXPECT_EQ(read_bytes("notes"), "mine");
+  EXPECT_EQ(read_bytes("in/config.json"), config);
+  EXPECT_EQ(files(), (std::vector<std::string>{"in", "notes"}));
+  expect_failure({"inspect", "in", "--svg", "s.svg"}, 2, "it is for ONNX files only");
+  expect_failure({"verify", "in", "nowhere"}, 4, "there is no such file");
+  expect_failure({"verify", "in", "./in"}, 2, "they must be two models");
+  ASSERT_EQ(run({"convert", "in", "out"}).code, 0);
+  expect_failure({"verify", "out", "in"}, 3, "R11");
+  EXPECT_EQ(run({"inspect", "in", "--report", "report.json"}).code, 0);
+  EXPECT_EQ(run({"inspect", "in", "--report", "report.json"}).code, 0);  // a report may be replaced
+}
+
+// Names from files reach a terminal escaped, in refusals, reports and errors alike.
+TEST_F(Big, names_with_control_characters) {
+  write_big("in", 64, 1, 100);
+  std::string bytes = read_bytes("in/model.safetensors");
+  const std::string name = "evil\\u001b[31m\\n\\u202e";
+  const std::size_t at = bytes.find("wpe.weight");
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 10, name);
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>((bytes.find("}}") + 2 - 8) >> (8 * i));
+  write_bytes("in/model.safetensors", bytes);
+  const auto plain = [](const std::string& text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); });
+  };
+  const Outcome named = run({"inspect", "in"});
+  EXPECT_EQ(named.code, 3);
+  EXPECT_TRUE(plain(named.err + named.out)) << named.err;
+  std::filesystem::rename(path("in"), path("in\x1b[31m\nin"));
+  const Outcome outcome = run({"convert", "in\x1b[31m\nin", "no/out"});
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_TRUE(plain(outcome.err + outcome.out)) << outcome.err;
+  const Outcome missing = run({"inspect", "\x1b[31mnowhere"});
+  EXPECT_EQ(missing.err, "rmsnorm: \\x1b[31mnowhere: there is no such file or directory\n");
 }
 
 }  // namespace

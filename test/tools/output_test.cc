@@ -39,7 +39,7 @@ TEST_F(OutputFiles, a_signal_in_the_middle_leaves_nothing) {
   write_long_input();
   write_npy("y.npy", {1}, {7});
   const std::string before = read_bytes("y.npy");
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     RunOptions options;
     options.while_running = [&](int child) {
       wait_for_temporary();

@@ -1,5 +1,5 @@
 // A folder that appears whole or not at all: it is made beside its place under another name, and takes its name at the
-// end, when all of it is on the disk. After an error, SIGINT, SIGTERM or SIGHUP nothing is left.
+// end, when all of it is on the disk. After an error, SIGINT, SIGTERM, SIGHUP or SIGQUIT nothing is left.
 #ifndef RMSNORM_TOOLS_FORMATS_OUTPUT_DIRECTORY_H_
 #define RMSNORM_TOOLS_FORMATS_OUTPUT_DIRECTORY_H_
 

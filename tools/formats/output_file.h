@@ -1,5 +1,5 @@
 // Files that appear whole or not at all: bytes go to a temporary file in the same folder, which takes the name at the
-// end. Until then a file of that name stays as it is; after an error, SIGINT, SIGTERM or SIGHUP nothing is left.
+// end. Until then a file of that name stays as it is; after an error, SIGINT, SIGTERM, SIGHUP or SIGQUIT nothing is left.
 #ifndef RMSNORM_TOOLS_FORMATS_OUTPUT_FILE_H_
 #define RMSNORM_TOOLS_FORMATS_OUTPUT_FILE_H_
 

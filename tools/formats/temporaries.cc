@@ -113,7 +113,7 @@ void install_signal_handlers() {
   action.sa_handler = remove_temporaries;
   action.sa_flags = SA_RESETHAND;
   sigfillset(&action.sa_mask);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     struct sigaction present;
     // A signal that the parent ignores (nohup) stays ignored.
     if (::sigaction(number, nullptr, &present) == 0 && present.sa_handler != SIG_IGN) {

@@ -52,6 +52,21 @@ Action copy_of(const StoredTensor& tensor) {
   return action;
 }
 
+// B A is the product; one without the other is a file that was cut.
+void check_pairs(const Checkpoint& adapter) {
+  for (const StoredTensor& tensor : adapter.tensors()) {
+    for (std::size_t k = 0; k < std::size(kKinds); ++k) {
+      if (!tensor.name.ends_with(kKinds[k].ending)) continue;
+      const std::string other = tensor.name.substr(0, tensor.name.size() - kKinds[k].ending.size()) +
+                                std::string(kKinds[k ^ 1].ending);  // A and B are neighbours
+      if (adapter.find(other) == nullptr) {
+        refuse(RefusalCode::kUnknown, tensor.name, "the adapter does not hold {}, which it is multiplied with",
+               in_quotes(other));
+      }
+    }
+  }
+}
+
 // A b, where the module reads a norm whose bias was folded: A is small.
 std::vector<double> bias_through(const StoredTensor& a, const BiasTerm& term) {
   const std::vector<double> weight = read_values(a);
@@ -77,6 +92,7 @@ AdapterPlan plan_adapter(const Checkpoint& adapter, const Json& config, const Mo
     base[action.name] = &action;
     for (const BiasTerm& term : action.terms) terms[term.weight->name] = &term;
   }
+  check_pairs(adapter);
   std::vector<Action> biases;
   for (const StoredTensor& tensor : adapter.tensors()) {
     const auto kind = std::find_if(std::begin(kKinds), std::end(kKinds),

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "convert/checkpoint/adapter.h"
 #include "convert/checkpoint/apply.h"
 #include "convert/checkpoint/compare.h"
 #include "convert/checkpoint/fields.h"
@@ -64,7 +65,7 @@ Verifier::Verifier(const Model& original, const Request& request)
 
 void Verifier::fail(const std::string& text) {
   const std::lock_guard lock(mutex_);
-  failures_.push_back(text);
+  failures_.push_back(tools::printable(text));
 }
 
 // The tensor of the output that has this name, or this name behind a prefix.
@@ -464,6 +465,12 @@ void Verifier::finish(Report& report) {
     text += fmt::format("largest mean: {:.3g} of the limit{}\n", worst_mean_.ratio,
                         worst_mean_.where.empty() ? "" : " (" + worst_mean_.where + ")");
   }
+  std::vector<std::string> warnings;
+  if (std::filesystem::exists(request_.output + "/" + kAdapterFolder)) {
+    warnings.push_back(fmt::format("the adapter in {}/ is no part of the proof", kAdapterFolder));
+  }
+  report.json["warnings"] = warnings;
+  for (const std::string& warning : warnings) text += "warning: " + warning + "\n";
   for (const std::string& failure : failures_) text += "DIFFERS: " + failure + "\n";
   text += failures_.empty() ? "the two compute the same\n" : "";
   if (!failures_.empty()) {

@@ -105,5 +105,27 @@ TEST_F(Adapter, what_does_not_fit_is_refused) {
   expect_refusal(r, "R08", "no matrix A or B");
 }
 
+TEST_F(Adapter, half_of_a_pair_is_refused) {
+  for (const char* missing : {".lora_A.weight", ".lora_B.weight"}) {
+    Tensors lora;
+    add(lora, "transformer.h.0.attn.c_attn", 8, 24);
+    lora.erase("base_model.model.transformer.h.0.attn.c_attn" + std::string(missing));
+    write("lora/adapter_model.safetensors", safetensors(lora));
+    Request r = request("in", "out");
+    r.adapter = path("lora");
+    expect_refusal(r, "R08", missing);
+  }
+}
+
+TEST_F(Adapter, verify_says_that_it_proves_nothing_about_it) {
+  Request r = request("in", "out");
+  r.adapter = path("lora");
+  convert(r);
+  EXPECT_NE(verify("in", "out").text.find("warning: the adapter in adapter/ is no part of the proof"),
+            std::string::npos);
+  convert(request("in", "plain"));
+  EXPECT_EQ(verify("in", "plain").text.find("warning"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace rmsnorm::convert

@@ -30,7 +30,7 @@ struct Opened {
 void refuse_provenance(const std::string& folder) {
   if (std::filesystem::exists(folder + "/" + kProvenanceFile)) {
     refuse(RefusalCode::kAlreadyConverted, kProvenanceFile,
-           "the folder holds it: this model was written by rmsnorm already; convert the original instead");
+           "the folder holds it: this model was written by rmsnorm already; give the original");
   }
 }
 
@@ -83,7 +83,9 @@ void convert(const Request& request, Report& report) { write(request, Purpose::k
 void fold(const Request& request, Report& report) { write(request, Purpose::kFold, report); }
 
 void verify(const Request& request, Report& report) {
+  refuse_provenance(request.input);
   const Opened opened(request);
+  refuse_converted(opened.checkpoint);
   verify_checkpoint(opened.model, request, report);
 }
 

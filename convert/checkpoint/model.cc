@@ -420,7 +420,7 @@ void refuse_converted(const Checkpoint& checkpoint) {
     if (!shard.header.metadata) continue;
     for (const auto& [key, value] : *shard.header.metadata) {
       if (key == kProvenanceKey)
-        refuse(RefusalCode::kAlreadyConverted, shard.file, "it was written by {} already; convert the original instead",
+        refuse(RefusalCode::kAlreadyConverted, shard.file, "it was written by {} already; give the original",
                in_quotes(value));
     }
   }

@@ -241,6 +241,12 @@ void Planner::plan_class(const TargetRule& rule) {
 
 void Planner::plan_target() {
   if (purpose_ == Purpose::kFold) return;
+  for (const std::vector<std::string>& module : plan_.new_biases) {
+    plan_.warnings.push_back(
+        fmt::format("{} has a bias now, for which the model's own class has no place: only the class in {} "
+                    "(trust_remote_code=True) computes the same",
+                    module.front(), kProgramFile));
+  }
   switch (request_.target) {
     case Target::kStock:
       return;

@@ -103,6 +103,11 @@ void convert(const Request& request, Report& report) {
   property.set_key(kProvenance);
   property.set_value(fmt::format("rmsnorm {}, target {}, {} of {} norms", rn_version(), target_name(it.target),
                                  changes.norms, it.norms.all.size()));
+  if (request.carry_rounding) {
+    auto& rounding = *it.model.proto.add_metadata_props();
+    rounding.set_key(kRounding);
+    rounding.set_value(kCarried);
+  }
   save_model(it.model, request.output);
   report_changes(changes, it.norms, it.target, request.output, report);
 }

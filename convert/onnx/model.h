@@ -14,6 +14,10 @@ namespace pb = rmsnorm::onnx_proto;
 // Keys of metadata_props that say where a converted file comes from start with this.
 inline constexpr char kProvenance[] = "rmsnorm.converted";
 
+// Its value where each rounding error went to the line's next element; absent: each element was rounded by itself.
+inline constexpr char kRounding[] = "rmsnorm.rounding";
+inline constexpr char kCarried[] = "carried";
+
 // The newest that this program knows, those of ONNX 1.23: what later ones change is not known, and R14.
 inline constexpr int kNewestOpset = 28;
 inline constexpr int kNewestIrVersion = 14;

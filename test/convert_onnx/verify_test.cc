@@ -149,6 +149,23 @@ TEST(OnnxVerify, constants_of_a_written_out_norm_have_its_type_and_no_more_axes)
   }
 }
 
+// 2^-24 is two roundings of -0.5, and less than one of the largest in its line.
+TEST(OnnxVerify, one_rounding_of_the_element_itself) {
+  const pb::ModelProto original = two_norms();
+  pb::ModelProto changed = converted(original, Target::kOnnxPlain);
+  EXPECT_EQ(proof(original, changed), "equal");
+  pb::TensorProto& table = *constant(changed, "table");
+  Array array = *read_array(table, "/nonexistent");
+  ASSERT_EQ(array.values[1], -0.5);
+  array.values[1] += 0x1p-24;
+  store_array(table, array);
+  EXPECT_NE(proof(original, changed), "equal");
+  auto& rounding = *changed.add_metadata_props();
+  rounding.set_key(kRounding);
+  rounding.set_value(kCarried);
+  EXPECT_EQ(proof(original, changed), "equal");
+}
+
 TEST(OnnxVerify, attributes_of_new_nodes) {
   const pb::ModelProto original = two_norms();
   using Change = std::function<void(pb::NodeProto&)>;

@@ -476,6 +476,8 @@ def test_carried_rounding(tmp_path):
     means = {}
     for options in ((), ("--carry-rounding",)):
         _, after, _ = convert(model, tmp_path, *options)
+        properties = {p.key: p.value for p in onnx.load(after).metadata_props}
+        assert properties.get("rmsnorm.rounding") == ("carried" if options else None)
         words = next(t for t in onnx.load(after).graph.initializer if t.name.startswith("words"))
         means[options] = np.abs(numpy_helper.to_array(words).astype(np.float64).mean(-1)).max()
     assert means[("--carry-rounding",)] < means[()] / 2
@@ -606,7 +608,7 @@ def test_names_do_not_steer_the_terminal(tmp_path):
         done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, check=False)
         assert done.returncode == code, done
         text = (done.stdout + done.stderr).decode()
-        assert not any(ord(c) < 32 and c != "\n" or 127 <= ord(c) < 160 for c in text), text
+        assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in text), text
         assert len(done.stderr.splitlines()) == (0 if code == 0 else 1)
         assert "größe\\x1b[31m\\x0a" in text or (arguments[0], code) == ("verify", 0)
 

@@ -78,6 +78,11 @@ std::string text_attribute(const pb::NodeProto& node, std::string_view name, con
   return attribute != nullptr && attribute->has_s() ? attribute->s() : otherwise;
 }
 
+std::optional<bool> keeps_axes(const pb::NodeProto& node) {
+  const std::int64_t keep = int_attribute(node, "keepdims", 1);
+  return keep == 0 || keep == 1 ? std::optional<bool>(keep == 1) : std::nullopt;
+}
+
 bool has_subgraph(const pb::NodeProto& node) {
   for (const auto& attribute : node.attribute()) {
     if (attribute.has_g() || attribute.graphs_size() > 0) return true;

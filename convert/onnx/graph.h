@@ -81,6 +81,8 @@ const pb::AttributeProto* find_attribute(const pb::NodeProto& node, std::string_
 std::int64_t int_attribute(const pb::NodeProto& node, std::string_view name, std::int64_t otherwise);
 float float_attribute(const pb::NodeProto& node, std::string_view name, float otherwise);
 std::string text_attribute(const pb::NodeProto& node, std::string_view name, const char* otherwise);
+// `keepdims` of a reduction; nothing for other numbers than 0 and 1, which runtimes take differently.
+std::optional<bool> keeps_axes(const pb::NodeProto& node);
 bool has_subgraph(const pb::NodeProto& node);
 
 // The version of ONNX's own operator set.

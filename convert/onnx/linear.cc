@@ -68,9 +68,9 @@ Operands transpose(const Question& q) {
 Operands named_axes(const Question& q) {
   const auto axes = q.graph.ints_of(q.node, "axes", 1);
   const bool unsqueeze = q.op() == "Unsqueeze", squeeze = q.op() == "Squeeze";
-  const bool keep = !squeeze && !unsqueeze && q.attribute("keepdims", 1) != 0;
+  const auto keeps = squeeze || unsqueeze ? std::optional<bool>(false) : keeps_axes(q.graph.node(q.node));
   const auto rank = q.rank(0);
-  if (!axes || !rank) return std::nullopt;
+  if (!axes || !rank || !keeps) return std::nullopt;
   const int full = unsqueeze ? *rank + static_cast<int>(axes->size()) : *rank;
   std::vector<bool> named(static_cast<std::size_t>(full), false);
   for (const std::int64_t axis : *axes) {
@@ -82,7 +82,7 @@ Operands named_axes(const Question& q) {
   for (int longer = -1; longer >= -full; --longer) {
     const bool is_named = named[static_cast<std::size_t>(longer + full)];
     if (!is_named) --shorter;
-    const int in = unsqueeze ? shorter : longer, out = unsqueeze || keep ? longer : shorter;
+    const int in = unsqueeze ? shorter : longer, out = unsqueeze || *keeps ? longer : shorter;
     if (out == q.axis && !is_named) return Operands({{0, in}});
   }
   return std::nullopt;
@@ -267,7 +267,7 @@ bool ignores_shift(const Graph& graph, const Shapes& shapes, int node, Operand o
 
 std::optional<int> reduced_axis(const Graph& graph, const Shapes& shapes, int node) {
   const auto axes = graph.ints_of(node, "axes", 1);
-  if (!axes || axes->size() != 1 || int_attribute(graph.node(node), "keepdims", 1) == 0) return std::nullopt;
+  if (!axes || axes->size() != 1 || !keeps_axes(graph.node(node)).value_or(false)) return std::nullopt;
   return Question{graph, shapes, node, 0}.from_end(axes->front(), shapes.rank(graph.input(node, 0)));
 }
 

@@ -347,7 +347,8 @@ std::optional<Lengths> Shapes::axes_changed(int n, const Lengths& in) {
       if (!at) return std::nullopt;
       named[*at] = true;
     }
-    const bool keep = reduce && int_attribute(graph_.node(n), "keepdims", 1) != 0;
+    const auto keep = reduce ? keeps_axes(graph_.node(n)) : std::optional<bool>(false);
+    if (!keep) return std::nullopt;
     result.clear();
     std::size_t from = 0;
     for (std::size_t i = 0; i < full; ++i) {
@@ -356,7 +357,7 @@ std::optional<Lengths> Shapes::axes_changed(int n, const Lengths& in) {
         result.push_back(named[i] ? 1 : in[from++]);
       } else if (!named[i]) {
         result.push_back(in[i]);
-      } else if (keep) {
+      } else if (*keep) {
         result.push_back(1);
       }
     }

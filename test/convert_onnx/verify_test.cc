@@ -191,7 +191,9 @@ TEST(OnnxVerify, attributes_of_new_nodes) {
     EXPECT_TRUE(refused(target, op, [](auto& n) { n.set_domain("com.microsoft"); }));
   }
   const Target plain = Target::kOnnxPlain;
-  EXPECT_TRUE(refused(plain, "ReduceMean", [](auto& n) { attribute(n, "keepdims")->set_i(0); }));
+  for (const int keep : {0, 2, -1}) {
+    EXPECT_TRUE(refused(plain, "ReduceMean", [&](auto& n) { attribute(n, "keepdims")->set_i(keep); })) << keep;
+  }
   EXPECT_TRUE(refused(plain, "ReduceMean", [](auto& n) { attribute(n, "axes")->set_ints(0, 0); }));
   EXPECT_TRUE(refused(plain, "ReduceMean", [](auto& n) { attribute(n, "axes")->add_ints(0); }));
   EXPECT_TRUE(refused(plain, "Sqrt", [](auto& n) { n.add_attribute()->set_name("other"); }));

@@ -50,9 +50,11 @@ struct Named {
   const char* name;
   Value value;
 };
-constexpr Named<Affine> kAffines[] = {{"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
-constexpr Named<Target> kTargets[] = {{"stock", Target::kStock}, {"hf", Target::kHf}, {"llama", Target::kLlama}, {"timm", Target::kTimm}};
-constexpr Named<std::optional<rn_type>> kTypes[] = {
+constexpr Named<Affine> kDeclaredAffines[] = {
+    {"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
+constexpr Named<Target> kDeclaredTargets[] = {
+    {"stock", Target::kStock}, {"hf", Target::kHf}, {"llama", Target::kLlama}, {"timm", Target::kTimm}};
+constexpr Named<std::optional<rn_type>> kDeclaredTypes[] = {
     {"same", std::nullopt}, {"f32", RN_F32}, {"f16", RN_F16}, {"bf16", RN_BF16}};
 
 template <class Value, std::size_t N>
@@ -84,9 +86,9 @@ bool Verifier::read_operations(Request& declared) {
   if (!operations.is_object()) return wrong("command");
   const Json command = operations.value("command", Json());
   if (command != "fold" && (command != "convert" || original_.recipe.rms)) return wrong("command");
-  if (!read_name(operations, "affine", kAffines, declared.affine)) return wrong("affine");
-  if (!read_name(operations, "target", kTargets, declared.target)) return wrong("target");
-  if (!read_name(operations, "dtype", kTypes, declared.type)) return wrong("dtype");
+  if (!read_name(operations, "affine", kDeclaredAffines, declared.affine)) return wrong("affine");
+  if (!read_name(operations, "target", kDeclaredTargets, declared.target)) return wrong("target");
+  if (!read_name(operations, "dtype", kDeclaredTypes, declared.type)) return wrong("dtype");
   if (!operations.value("carry_rounding", Json()).is_boolean()) return wrong("carry_rounding");
   // `fold` without --affine leaves out what cannot be folded, which --affine full would refuse.
   if (fold_ && declared.affine == Affine::kFull) declared.affine = Affine::kAuto;

@@ -92,6 +92,8 @@ bool Verifier::read_operations(Request& declared) {
   if (!operations.value("carry_rounding", Json()).is_boolean()) return wrong("carry_rounding");
   // `fold` without --affine leaves out what cannot be folded, which --affine full would refuse.
   if (fold_ && declared.affine == Affine::kFull) declared.affine = Affine::kAuto;
+  // So does what another class asks for by itself.
+  if (target_ != nullptr && declared.affine == target_->affine) declared.affine = Affine::kAuto;
   declared.carry_rounding = carried_;
   return true;
 }

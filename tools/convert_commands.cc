@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "convert/convert.h"
+#include "convert/names.h"
 #include "convert/refusal.h"
 #include "tools/arguments.h"
 #include "tools/commands.h"
@@ -20,44 +21,18 @@ namespace rmsnorm::tools {
 
 namespace {
 
-using convert::Affine;
-using convert::Entry;
+using convert::all_names;
+using convert::kAffines;
+using convert::kEntries;
+using convert::kTargets;
 using convert::Report;
 using convert::Request;
-using convert::Target;
 using convert::Tie;
 
 template <class Enum>
-struct Choice {
-  const char* name;
-  Enum value;
-};
-
-constexpr Choice<Affine> kAffines[] = {
-    {"auto", Affine::kAuto}, {"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
-constexpr Choice<Entry> kEntries[] = {{"auto", Entry::kAuto}, {"weights", Entry::kWeights}, {"op", Entry::kOp}};
-constexpr Choice<Target> kTargets[] = {{"auto", Target::kAuto},
-                                       {"stock", Target::kStock},
-                                       {"hf", Target::kHf},
-                                       {"timm", Target::kTimm},
-                                       {"llama", Target::kLlama},
-                                       {"onnx-rms23", Target::kOnnxRms23},
-                                       {"onnx-simplified", Target::kOnnxSimplified},
-                                       {"onnx-plain", Target::kOnnxPlain}};
-
-template <class Enum, std::size_t N>
-std::string names_of(const Choice<Enum> (&choices)[N]) {
-  std::string names;
-  for (const auto& choice : choices) names += (names.empty() ? "" : ", ") + std::string(choice.name);
-  return names;
-}
-
-template <class Enum, std::size_t N>
-Enum chosen(const char* option, const std::string& name, const Choice<Enum> (&choices)[N]) {
-  for (const auto& choice : choices) {
-    if (choice.name == name) return choice.value;
-  }
-  fail(ExitCode::kUsage, "{} is {}; it must be one of {}", option, in_quotes(name), names_of(choices));
+Enum chosen(const char* option, const std::string& name, convert::Names<Enum> names) {
+  if (const auto value = convert::value_named(names, name)) return *value;
+  fail(ExitCode::kUsage, "{} is {}; it must be one of {}", option, in_quotes(name), convert::all_names(names));
 }
 
 // What the command line says, before it is understood.
@@ -233,19 +208,19 @@ void add_command(CLI::App& app, const Command& c) {
         ->type_name("");
   }
   if (!verify) {
-    command->add_option("--affine", a->affine, names_of(kAffines) + ": what becomes of the norms' weights and biases")
+    command->add_option("--affine", a->affine, all_names(kAffines) + ": what becomes of the norms' weights and biases")
         ->type_name("MODE");
   }
   command->add_option("--recipe", r.recipe, "a recipe of your own, see docs/recipes.md")->type_name("F");
   if (convert || inspect) {
-    command->add_option("--entry", a->entry, names_of(kEntries) + ": centre the entry by weights or by an operation")
+    command->add_option("--entry", a->entry, all_names(kEntries) + ": centre the entry by weights or by an operation")
         ->type_name("E");
     command->add_flag("--untie", a->untie, "store the head apart from the embedding");
     command->add_flag("--keep-tie", a->keep_tie,
                       "keep the head tied to the embedding: centre the entry by an operation");
     command
         ->add_option("--target", a->target,
-                     names_of(kTargets) + "; auto (default): hf for a directory, what the opset has for ONNX")
+                     all_names(kTargets) + "; auto (default): hf for a directory, what the opset has for ONNX")
         ->type_name("T");
   }
   if (c.writes) {

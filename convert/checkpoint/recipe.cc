@@ -13,28 +13,11 @@ using tools::fail_input;
 using tools::in_quotes;
 
 template <class Enum>
-struct Name {
-  const char* name;
-  Enum value;
-};
-constexpr Name<Layout> kLayouts[] = {
-    {"linear", Layout::kLinear}, {"conv1d", Layout::kConv1d}, {"conv", Layout::kConv}, {"table", Layout::kTable}};
-constexpr Name<Gain> kGains[] = {{"weight", Gain::kWeight},
-                                 {"one_plus_weight", Gain::kOnePlusWeight},
-                                 {"rounded_one_plus_weight", Gain::kRoundedOnePlusWeight}};
-constexpr Name<Affine> kAffines[] = {{"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
-constexpr Name<Side> kSides[] = {{"input", Side::kInput}, {"output", Side::kOutput}, {"residual", Side::kResidual}};
-
-template <class Enum, std::size_t N>
-Enum one_of(Fields& fields, const char* key, Enum otherwise, const Name<Enum> (&names)[N]) {
+Enum one_of(Fields& fields, const char* key, Enum otherwise, Names<Enum> names) {
   const std::string text = fields.text(key);
   if (text.empty()) return otherwise;
-  std::string all;
-  for (const auto& name : names) {
-    if (text == name.name) return name.value;
-    all += (all.empty() ? "" : ", ") + std::string(name.name);
-  }
-  fail_input("{} is {}; it must be one of {}", fields.place(key), in_quotes(text), all);
+  if (const auto value = value_named(names, text)) return *value;
+  fail_input("{} is {}; it must be one of {}", fields.place(key), in_quotes(text), all_names(names));
 }
 
 // What the whole recipe sets for each site and item that does not say otherwise.
@@ -377,7 +360,7 @@ TargetRule read_target(const Json& json, const std::string& place) {
   fields.for_each("warn", [&](const Json& value, const std::string& at) {
     target.warnings.push_back(read_rule(value, at, false));
   });
-  target.affine = one_of(fields, "affine", Affine::kKeep, kAffines);
+  target.affine = one_of(fields, "affine", Affine::kKeep, kDecidedAffines);
   fields.for_each("tensors", [&](const Json& value, const std::string& at) {
     target.tensors.push_back(read_target_tensor(value, at));
   });

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "convert/checkpoint/json_text.h"
-#include "convert/convert.h"
+#include "convert/names.h"
 #include "convert/refusal.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -21,6 +21,17 @@ inline constexpr std::size_t kMaxRecipeBytes = std::size_t{256} << 10;
 enum class Layout { kLinear, kConv1d, kConv, kTable };  // [out, in], [in, out], [out, in, k..], [rows, d]
 enum class Gain { kWeight, kOnePlusWeight, kRoundedOnePlusWeight };
 enum class Side { kInput, kOutput, kResidual };
+
+inline constexpr Name<Layout> kLayoutList[] = {
+    {"linear", Layout::kLinear}, {"conv1d", Layout::kConv1d}, {"conv", Layout::kConv}, {"table", Layout::kTable}};
+inline constexpr Names<Layout> kLayouts = kLayoutList;
+inline constexpr Name<Gain> kGainList[] = {{"weight", Gain::kWeight},
+                                           {"one_plus_weight", Gain::kOnePlusWeight},
+                                           {"rounded_one_plus_weight", Gain::kRoundedOnePlusWeight}};
+inline constexpr Names<Gain> kGains = kGainList;
+inline constexpr Name<Side> kSideList[] = {
+    {"input", Side::kInput}, {"output", Side::kOutput}, {"residual", Side::kResidual}};
+inline constexpr Names<Side> kSides = kSideList;
 
 // Rows from/of .. to/of of a tensor.
 struct Rows {

@@ -9,20 +9,6 @@ namespace rmsnorm::convert::checkpoint {
 
 namespace {
 
-const char* gain_name(Gain gain) {
-  return gain == Gain::kWeight          ? "weight"
-         : gain == Gain::kOnePlusWeight ? "one_plus_weight"
-                                        : "rounded_one_plus_weight";
-}
-
-const char* side_name(Side side) {
-  return side == Side::kInput ? "input" : side == Side::kOutput ? "output" : "residual";
-}
-
-const char* affine_name(Affine affine) {
-  return affine == Affine::kKeep ? "keep" : affine == Affine::kBias ? "bias" : "full";
-}
-
 // Sites of one pattern are one line: they differ in their index only.
 struct Line {
   std::string name;
@@ -69,7 +55,7 @@ std::string epsilon_text(double epsilon) { return fmt::format("epsilon {:g}", ep
 std::string stream_entry(const StreamPlan& stream) {
   if (!stream.op) return "centred by weights";
   const EntryOp& op = stream.stream->stream->op;
-  return fmt::format("centred by an operation at the {} of {}", side_name(op.side), op.at);
+  return fmt::format("centred by an operation at the {} of {}", name_of(kSides, op.side), op.at);
 }
 
 std::string site_does(const SitePlan& site, Purpose purpose) {
@@ -133,7 +119,7 @@ Json sites_json(const Model& model, const Plan& plan) {
   for (const SitePlan& site : plan.sites) {
     sites.push_back({{"module", model.known_as(site.site->module)},
                      {"epsilon", site.site->epsilon},
-                     {"gain", site.site->weight == nullptr ? "none" : gain_name(site.site->site->gain)},
+                     {"gain", site.site->weight == nullptr ? "none" : name_of(kGains, site.site->site->gain)},
                      {"folded", folded_name(site.folded)}});
   }
   return sites;
@@ -144,8 +130,9 @@ Json entry_json(const Model& model, const Plan& plan) {
   for (const StreamPlan& stream : plan.streams) {
     if (!stream.op) continue;
     const EntryOp& op = stream.stream->stream->op;
-    entry.push_back(
-        {{"stream", stream.stream->stream->name}, {"module", model.known_as(op.at)}, {"side", side_name(op.side)}});
+    entry.push_back({{"stream", stream.stream->stream->name},
+                     {"module", model.known_as(op.at)},
+                     {"side", name_of(kSides, op.side)}});
   }
   return entry;
 }
@@ -162,7 +149,7 @@ Json provenance_of(const Model& model, const Plan& plan, const Request& request,
   if (source.filename().empty()) source = source.parent_path();
   json["source"] = source.filename().string();
   json["operations"] = {{"command", purpose == Purpose::kFold ? "fold" : "convert"},
-                        {"affine", affine_name(plan.affine)},
+                        {"affine", name_of(kAffines, plan.affine)},
                         {"target", purpose == Purpose::kFold ? "stock" : target_name(request.target)},
                         {"dtype", request.type ? rn_type_name(*request.type) : "same"},
                         {"carry_rounding", request.carry_rounding},

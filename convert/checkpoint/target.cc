@@ -64,18 +64,7 @@ void set_at(Json& json, const std::string& path, const Json& value) {
 
 }  // namespace
 
-const char* target_name(Target target) {
-  switch (target) {
-    case Target::kStock:
-      return "stock";
-    case Target::kLlama:
-      return "llama";
-    case Target::kTimm:
-      return "timm";
-    default:
-      return "hf";
-  }
-}
+const char* target_name(Target target) { return name_of(kTargets, target == Target::kAuto ? Target::kHf : target); }
 
 const TargetRule* find_target(const Recipe& recipe, const std::string& name) {
   const auto found = recipe.targets.find(name);

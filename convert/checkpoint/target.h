@@ -18,7 +18,7 @@ struct TargetName {
   bool optional = false;        // it may be missing, with all that it is made of
 };
 
-// As the command line and recipes have it; a class of its own is what neither hf nor stock is.
+// As the command line and recipes have it; auto is hf.
 const char* target_name(Target target);
 // nullptr: the recipe has no such target.
 const TargetRule* find_target(const Recipe& recipe, const std::string& name);

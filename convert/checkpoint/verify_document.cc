@@ -46,26 +46,16 @@ Differences differences(const Json& wanted, const Json& found, const std::string
 }
 
 template <class Value>
-struct Named {
-  const char* name;
-  Value value;
-};
-constexpr Named<Affine> kDeclaredAffines[] = {
-    {"keep", Affine::kKeep}, {"bias", Affine::kBias}, {"full", Affine::kFull}};
-constexpr Named<Target> kDeclaredTargets[] = {
-    {"stock", Target::kStock}, {"hf", Target::kHf}, {"llama", Target::kLlama}, {"timm", Target::kTimm}};
-constexpr Named<std::optional<rn_type>> kDeclaredTypes[] = {
-    {"same", std::nullopt}, {"f32", RN_F32}, {"f16", RN_F16}, {"bf16", RN_BF16}};
-
-template <class Value, std::size_t N>
-bool read_name(const Json& operations, const char* key, const Named<Value> (&names)[N], Value& value) {
-  for (const Named<Value>& one : names) {
-    if (operations.value(key, Json()) != one.name) continue;
-    value = one.value;
-    return true;
-  }
-  return false;
+bool read_name(const Json& operations, const char* key, Names<Value> names, Value& value) {
+  const Json text = operations.value(key, Json());
+  const auto found = text.is_string() ? value_named(names, text.get_ref<const std::string&>()) : std::nullopt;
+  value = found.value_or(value);
+  return found.has_value();
 }
+
+constexpr Name<std::optional<rn_type>> kTypeList[] = {
+    {"same", std::nullopt}, {"f32", RN_F32}, {"f16", RN_F16}, {"bf16", RN_BF16}};
+constexpr Names<std::optional<rn_type>> kTypes = kTypeList;
 
 // Not part of what is computed: the program that wrote it, and from where.
 Json without_origin(Json document) {
@@ -86,9 +76,9 @@ bool Verifier::read_operations(Request& declared) {
   if (!operations.is_object()) return wrong("command");
   const Json command = operations.value("command", Json());
   if (command != "fold" && (command != "convert" || original_.recipe.rms)) return wrong("command");
-  if (!read_name(operations, "affine", kDeclaredAffines, declared.affine)) return wrong("affine");
-  if (!read_name(operations, "target", kDeclaredTargets, declared.target)) return wrong("target");
-  if (!read_name(operations, "dtype", kDeclaredTypes, declared.type)) return wrong("dtype");
+  if (!read_name(operations, "affine", kDecidedAffines, declared.affine)) return wrong("affine");
+  if (!read_name(operations, "target", kCheckpointTargets, declared.target)) return wrong("target");
+  if (!read_name(operations, "dtype", kTypes, declared.type)) return wrong("dtype");
   if (!operations.value("carry_rounding", Json()).is_boolean()) return wrong("carry_rounding");
   // `fold` without --affine leaves out what cannot be folded, which --affine full would refuse.
   if (fold_ && declared.affine == Affine::kFull) declared.affine = Affine::kAuto;

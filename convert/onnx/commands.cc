@@ -1,6 +1,7 @@
 #include <span>
 
 #include "convert/convert.h"
+#include "convert/names.h"
 #include "convert/onnx/draw.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/report.h"
@@ -101,7 +102,7 @@ void convert(const Request& request, Report& report) {
   restore_fused_norms(it.model, kept);
   auto& property = *it.model.proto.add_metadata_props();
   property.set_key(kProvenance);
-  property.set_value(fmt::format("rmsnorm {}, target {}, {} of {} norms", rn_version(), target_name(it.target),
+  property.set_value(fmt::format("rmsnorm {}, target {}, {} of {} norms", rn_version(), name_of(kTargets, it.target),
                                  changes.norms, it.norms.all.size()));
   if (request.carry_rounding) {
     auto& rounding = *it.model.proto.add_metadata_props();

@@ -130,17 +130,6 @@ bool keeps_meaning(const Graph& graph, int n) {
 
 }  // namespace
 
-const char* target_name(Target target) {
-  switch (target) {
-    case Target::kOnnxRms23:
-      return "onnx-rms23";
-    case Target::kOnnxSimplified:
-      return "onnx-simplified";
-    default:
-      return "onnx-plain";
-  }
-}
-
 Target chosen_target(Target wanted, std::int64_t opset) {
   switch (wanted) {
     case Target::kAuto:

@@ -15,8 +15,6 @@ inline constexpr int kRmsIrVersion = 11;    // the file format that came with it
 // target that is no graph's.
 Target chosen_target(Target wanted, std::int64_t opset);
 
-const char* target_name(Target target);
-
 // R12 where the target needs an operator set under which one of the nodes would mean something else.
 void check_target(const Graph& graph, Target target);
 

@@ -1,4 +1,5 @@
 #include "convert/onnx/report.h"
+#include "convert/names.h"
 
 #include <algorithm>
 
@@ -37,9 +38,9 @@ void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Targe
   json["input"] = model.path;
   json["operator_set"] = graph.opset();
   json["nodes"] = graph.size();
-  json["target"] = target_name(target);
+  json["target"] = name_of(kTargets, target);
   text += fmt::format("{}: ONNX, operator set {}, {} nodes, target {}\n", tools::printable(model.path), graph.opset(),
-                      graph.size(), target_name(target));
+                      graph.size(), name_of(kTargets, target));
   json["norms"] = Json::array();
   text += fmt::format("\n{:<40} {:<22} {:>8} {:>6}  {}\n", "norm", "form", "epsilon", "stream", "what is done");
   for (std::size_t i = 0; i < norms.all.size(); ++i) {
@@ -96,7 +97,7 @@ void report_changes(const Changes& changes, const Norms& norms, Target target, c
                     Report& report) {
   Json& json = report.json;
   json["output"] = output;
-  json["target"] = target_name(target);
+  json["target"] = name_of(kTargets, target);
   json["weights_centred"] = changes.weights;
   json["biases_centred"] = changes.biases;
   json["constants_copied"] = changes.copied;
@@ -107,8 +108,8 @@ void report_changes(const Changes& changes, const Norms& norms, Target target, c
   report.text += fmt::format(
       "{}: {} of {} norms are RMSNorm ({})\n"
       "{} weights and {} biases centred, {} of them as copies; {} operations inserted; {} nodes, before {}\n",
-      tools::printable(output), changes.norms, norms.all.size(), target_name(target), changes.weights, changes.biases,
-      changes.copied, changes.inserted, changes.nodes_after, changes.nodes_before);
+      tools::printable(output), changes.norms, norms.all.size(), name_of(kTargets, target), changes.weights,
+      changes.biases, changes.copied, changes.inserted, changes.nodes_after, changes.nodes_before);
   for (const auto& plain : changes.plain) {
     report.text += fmt::format("written out with plain operators: {}\n", tools::printable(plain));
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "convert/names.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/rewrite.h"
 #include "convert/onnx/stream.h"
@@ -92,7 +93,8 @@ TEST(OnnxVerify, a_graph_equals_itself_and_not_another) {
 TEST(OnnxVerify, converted_graphs_are_equal) {
   for (const std::int64_t opset : {17, 18, 22, 23, 24}) {
     for (const Target target : kTargets) {
-      EXPECT_EQ(proof(two_norms(opset), converted(two_norms(opset), target)), "equal") << opset << target_name(target);
+      EXPECT_EQ(proof(two_norms(opset), converted(two_norms(opset), target)), "equal")
+          << opset << name_of(convert::kTargets, target);
     }
   }
 }
@@ -107,14 +109,14 @@ TEST(OnnxVerify, parameters_broadcast_and_have_types) {
       const pb::TensorProto right = *tensor;
       for (const int type : {pb::TensorProto::DOUBLE, pb::TensorProto::FLOAT16}) {
         to_type(*tensor, type);
-        EXPECT_NE(proof(original, changed), "equal") << name << target_name(target);
+        EXPECT_NE(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
         *tensor = right;
       }
       if (tensor->dims_size() != 1) continue;
       reshape(*tensor, {4, 1});
-      EXPECT_NE(proof(original, changed), "equal") << name << target_name(target);
+      EXPECT_NE(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
       reshape(*tensor, {1, 1, 4});
-      EXPECT_NE(proof(original, changed), "equal") << name << target_name(target);
+      EXPECT_NE(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
       // Under another name, too.
       reshape(*tensor, {4, 1});
       for (auto& reader : *changed.mutable_graph()->mutable_node()) {
@@ -123,12 +125,12 @@ TEST(OnnxVerify, parameters_broadcast_and_have_types) {
         }
       }
       tensor->set_name("renamed");
-      EXPECT_NE(proof(original, changed), "equal") << name << target_name(target);
+      EXPECT_NE(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
       to_type(*tensor, pb::TensorProto::DOUBLE);
       reshape(*tensor, {4});
-      EXPECT_NE(proof(original, changed), "equal") << name << target_name(target);
+      EXPECT_NE(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
       to_type(*tensor, pb::TensorProto::FLOAT);
-      EXPECT_EQ(proof(original, changed), "equal") << name << target_name(target);
+      EXPECT_EQ(proof(original, changed), "equal") << name << name_of(convert::kTargets, target);
     }
   }
 }
@@ -210,11 +212,11 @@ TEST(OnnxVerify, operator_sets_hold_their_nodes) {
         EXPECT_EQ(import.version(), raised ? kRmsOpset : opset);
         if (other == import.version()) continue;
         import.set_version(other);
-        EXPECT_NE(proof(original, changed), "equal") << target_name(target) << opset << " as " << other;
+        EXPECT_NE(proof(original, changed), "equal") << name_of(convert::kTargets, target) << opset << " as " << other;
       }
       pb::ModelProto changed = converted(original, target);
       changed.set_ir_version(changed.ir_version() + 1);
-      EXPECT_NE(proof(original, changed), "equal") << target_name(target) << opset;
+      EXPECT_NE(proof(original, changed), "equal") << name_of(convert::kTargets, target) << opset;
     }
   }
 }

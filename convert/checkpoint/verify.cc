@@ -433,6 +433,7 @@ void Verifier::run(Report& report) {
       if (looked_at_.contains(tie.table->name)) looked_at_.insert(tensor->name);
     }
   }
+  check_stored(jobs);
   for (const StoredTensor& tensor : original_.checkpoint.tensors()) {
     const StoredTensor* after = counterpart(tensor.name);
     if (looked_at_.contains(tensor.name) || after == nullptr) continue;
@@ -440,7 +441,6 @@ void Verifier::run(Report& report) {
       if (!same(&tensor, after)) fail(fmt::format("{}: it changed, and it must be the same byte by byte", tensor.name));
     });
   }
-  check_stored(jobs);
   const std::size_t threads = thread_count(request_.threads, jobs.size());
   memory_ = request_.chunk / threads;
   run_parallel(jobs.size(), threads, [&](std::size_t i) { jobs[i](); });

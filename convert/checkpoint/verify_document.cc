@@ -171,6 +171,7 @@ void Verifier::check_stored(std::vector<std::function<void()>>& jobs) {
         }
       });
     } else if (action.copied()) {
+      if (counterpart(action.source->name) == found) looked_at_.insert(action.source->name);  // read once is enough
       jobs.emplace_back([this, &action, found] {
         if (!same_bytes(*action.source, *found, memory_)) {
           fail(fmt::format("{}: it changed, and it must be the same byte by byte", found->name));

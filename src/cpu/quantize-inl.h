@@ -185,7 +185,9 @@ class QuantizeRows {
     }
     if (call_.stream) {
       for (; at + kBytes <= n; at += kBytes) {
-        stream(reinterpret_cast<float*>(to + at), load(reinterpret_cast<const float*>(from + at)));
+        alignas(64) float codes[kLanes];  // from + at need not be a float's address
+        memcpy(codes, from + at, kBytes);
+        stream(reinterpret_cast<float*>(to + at), load(codes));
       }
     }
     memcpy(to + at, from + at, static_cast<size_t>(n - at));

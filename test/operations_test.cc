@@ -101,6 +101,20 @@ TEST_P(Operations, results_are_within_their_budgets_for_any_values) {
   test::OperationTable::all().merge(table);
 }
 
+// An error that only some rows show: sums that cancel, rows just above a power of two.
+TEST_P(Operations, many_small_rows_are_within_their_budgets) {
+  constexpr std::pair<std::int64_t, std::int64_t> kSmall[] = {{16, 25}};
+  constexpr Values kDense[] = {Values::kNormal, Values::kCauchy, Values::kWhole, Values::kLognormal};
+  for (std::uint64_t seed = 1; seed <= (test::reduced() ? 4 : 24); ++seed) {
+    for (Request r : requests(kSmall)) {
+      r.values = kDense[seed % std::size(kDense)];
+      r.seed += seed * 1000;
+      const Finding finding = op().judge(r, run(r));
+      ASSERT_EQ(finding.error, "") << command_line(op(), r);
+    }
+  }
+}
+
 TEST_P(Operations, bits_are_the_same_for_every_target_and_layout) {
   const test::UseTarget restored(rn_target());
   for (Request r : requests(kShapes)) {

@@ -41,6 +41,10 @@ class F64Gradient {
       if (layer_) g_sum.add(product);
       gc_sum.add_product(product, centred(i));
       if (rest != 0 && std::isfinite(centred(i))) gc_sum.add(rest * centred(i));
+      // Products that cancel leave what the rounding of x - mean did to them. An inverse that is given, and larger than
+      // the row's own, makes it the largest term.
+      const double lost = layer_ ? product * centred_rest(i) : 0;
+      if (lost != 0 && std::isfinite(lost)) gc_sum.add(lost);
     }
     *mean_g = g_sum.total() / static_cast<double>(call_.cols);
     *slope = gc_sum.total() / static_cast<double>(call_.total_cols) * slope_;
@@ -88,6 +92,11 @@ class F64Gradient {
     return call_.weight.base == nullptr ? dy : dy * factor(i);
   }
   double centred(int64_t i) const { return (read(x_, RN_F64, i) * scale_ - mean_) - correction_; }
+  // What centred(i) leaves out of the exact difference.
+  double centred_rest(int64_t i) const {
+    const double x = read(x_, RN_F64, i) * scale_, once = x - mean_;
+    return difference_error(x, mean_, once) + difference_error(once, correction_, once - correction_);
+  }
 
   // inv_ is that of the scaled row. slope_ times mean(g x) is what the gradient takes away, but for a factor inv_:
   // inv_^2, formed without the two roundings of inv_ where that can be; with epsilon outside the root inv_ / r.

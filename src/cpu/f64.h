@@ -31,6 +31,12 @@ class CompensatedSum {
   double error_ = 0;
 };
 
+// a - b less its rounded value `difference`, exactly (Knuth's two-sum).
+inline double difference_error(double a, double b, double difference) {
+  const double taken = a - difference;
+  return (a - (difference + taken)) + (taken - b);
+}
+
 // An operand's element as f64.
 inline double read(const char* row, rn_type type, int64_t i) {
   return type == RN_F64 ? reinterpret_cast<const double*>(row)[i]

@@ -43,7 +43,7 @@ template <bool kLayer, bool kSquares>
   }
   if constexpr (kSquares) total->xx += fold(sxx);
   total->gx += fold(sgx);
-  const float here = largest_lane(largest);
+  const float here = largest_magnitude(largest);
   if (here > total->largest || here != here) total->largest = here;
   if constexpr (kLayer) {
     total->x += fold(sx);

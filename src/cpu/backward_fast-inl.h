@@ -23,15 +23,6 @@ struct GradientScale {
   double spread;  // mean square or variance
 };
 
-// The largest of |v| over all lanes.
-inline float largest_lane(F v) {
-  alignas(64) float lanes[kLanes];
-  store(lanes, v);
-  float result = 0;
-  for (int i = 0; i < kLanes; ++i) result = lanes[i] > result || lanes[i] != lanes[i] ? lanes[i] : result;
-  return result;
-}
-
 // Sums of 16-bit rows of RMSNorm in f32 lanes: squares are exact, and what g x loses is far below the last place of a
 // 16-bit gradient. n <= kChunk.
 template <class T>
@@ -84,7 +75,7 @@ template <class T>
     wide[2 * r + 1] = upper(sgx[r]);
   }
   total->gx += fold(wide);
-  const float here = largest_lane(largest);
+  const float here = largest_magnitude(largest);
   if (here > total->largest || here != here) total->largest = here;
 }
 
@@ -163,7 +154,7 @@ template <class T>
   total->gx += fold(all_gx);
   total->x += fold(all_x);
   total->g += fold(all_g);
-  const float here = largest_lane(largest);
+  const float here = largest_magnitude(largest);
   if (here > total->largest || here != here) total->largest = here;
 }
 

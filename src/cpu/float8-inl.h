@@ -39,27 +39,59 @@ struct Int8 {
   }
 };
 
-// n / (4 * kLanes) * 4 * kLanes codes and, if there is a rest, as many more: `to` and `from` have room for that.
-// from / scale, n of them and more up to a whole multiple of 4 * kLanes: both have room for that.
-template <class Q>
-[[gnu::noinline]] void quantize_stretch(uint8_t* to, const float* from, float scale, int64_t n) {
-  const F divisor = splat(scale);
-  for (int64_t i = 0; i < n; i += 4 * kLanes) {
-    I codes[4];
+// Whether a division by `scale` is the multiplication by 1 / scale, to the bit: where that is exact.
+inline bool divides_exactly(float scale) {
+  uint32_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  return (bits & 0x7fffff) == 0 && bits >= 0x00800000 && bits < 0x7f000000;
+}
+
+// Codes of from / scale, n of them. `from` is readable up to a whole multiple of 4 * kLanes. kExact: see
+// divides_exactly. streamed: around the caches, from an aligned `to`.
+template <class Q, bool kExact>
+[[gnu::noinline]] void quantize_stretch(uint8_t* to, const float* from, float scale, int64_t n, bool streamed) {
+  constexpr int64_t kCodes = 4 * kLanes;  // they fill a register
+  const F divisor = splat(kExact ? 1 / scale : scale);
+  const auto codes = [&](int64_t i) __attribute__((always_inline)) {
+    I words[4];
 #pragma GCC unroll 4
-    for (int k = 0; k < 4; ++k) codes[k] = Q::encode(div(load(from + i + k * kLanes), divisor));
-    store_bytes(to + i, codes[0], codes[1], codes[2], codes[3]);
+    for (int k = 0; k < 4; ++k) {
+      const F y = load(from + i + k * kLanes);
+      words[k] = Q::encode(kExact ? mul(y, divisor) : div(y, divisor));
+    }
+    return as_float(pack_bytes(words[0], words[1], words[2], words[3]));
+  };
+  int64_t i = 0;
+  for (; i + kCodes <= n; i += kCodes) {
+    const F packed = codes(i);
+    if (streamed) {
+      stream(reinterpret_cast<float*>(to + i), packed);
+    } else {
+      memcpy(to + i, &packed, sizeof packed);
+    }
+  }
+  if (i < n) {
+    const F packed = codes(i);
+    memcpy(to + i, &packed, static_cast<size_t>(n - i));
   }
 }
 
-inline void quantize_stretch(uint8_t* to, rn_type type, const float* from, float scale, int64_t n) {
+template <class Q>
+inline void quantize_as(uint8_t* to, const float* from, float scale, int64_t n, bool streamed) {
+  return divides_exactly(scale) ? quantize_stretch<Q, true>(to, from, scale, n, streamed)
+                                : quantize_stretch<Q, false>(to, from, scale, n, streamed);
+}
+
+// Where `to` is not aligned, `streamed` is not heeded.
+inline void quantize_stretch(uint8_t* to, rn_type type, const float* from, float scale, int64_t n, bool streamed) {
+  streamed &= reinterpret_cast<uintptr_t>(to) % kVectorBytes == 0;
   switch (type) {
     case RN_F8E4M3:
-      return quantize_stretch<F8E4M3>(to, from, scale, n);
+      return quantize_as<F8E4M3>(to, from, scale, n, streamed);
     case RN_F8E5M2:
-      return quantize_stretch<F8E5M2>(to, from, scale, n);
+      return quantize_as<F8E5M2>(to, from, scale, n, streamed);
     default:
-      return quantize_stretch<Int8>(to, from, scale, n);
+      return quantize_as<Int8>(to, from, scale, n, streamed);
   }
 }
 

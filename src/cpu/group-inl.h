@@ -60,7 +60,7 @@ struct GroupScales {
 // What rms_scale and layer_scale give to rows that need nothing else, by the same operations.
 template <Norm kNorm>
 inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments& moments, GroupScales& scales) {
-  const D one = splat(1.0), epsilon = splat(call.epsilon), count = splat(static_cast<double>(call.cols));
+  const D one = splat(1.0), epsilon = splat(call.epsilon), count = splat(static_cast<double>(call.partial));
   const D infinity = splat(__builtin_inf());
   bool usual = true;
   for (int k = 0; k < kGroup; k += kHalfLanes) {

@@ -69,11 +69,7 @@ template <class T, bool kWide>
       peak = larger(magnitude(y[r]), peak);
     }
   }
-  float lanes[kLanes];
-  store(lanes, peak);
-  float largest = 0;
-  for (const float lane : lanes) largest = lane > largest ? lane : largest;
-  return largest;
+  return largest_magnitude(peak);
 }
 
 }  // namespace rmsnorm::RMSNORM_TARGET

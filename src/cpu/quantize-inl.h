@@ -1,11 +1,13 @@
 // RMSNorm with a quantised output. A row is staged as f32 in L1: widened (and added to) once, summed, normalised where
-// it lies, then divided by its scale. It is never written in between. Rows longer than the buffer are staged, and
+// it lies, then divided by its scale. It is never written in between. Short rows go in groups: each step is done for all
+// rows of a group, so that their square roots, divisions and folds overlap. Rows longer than the buffer are staged, and
 // normalised, again for each pass.
 #ifndef RMSNORM_CPU_QUANTIZE_INL_H_
 #define RMSNORM_CPU_QUANTIZE_INL_H_
 
 #include "core/quantize_call.h"
 #include "cpu/float8-inl.h"
+#include "cpu/group-inl.h"
 #include "cpu/moments-inl.h"
 #include "cpu/normalise-inl.h"
 #include "cpu/rms_norm-inl.h"
@@ -40,11 +42,31 @@ class QuantizeRows {
     const Operand* const operands[] = {&call_.out,      &call_.residual_out, &call_.scale, &call_.x,
                                        &call_.residual, &call_.weight,       &call_.bias};
     Walk<7> walk(call_, operands, begin);
-    for (int64_t r = begin; r < end; ++r) {
-      row_ = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5], walk[6]};
-      if (r + 1 < end) walk.advance();
-      ahead_ = {walk[3], walk[4], static_cast<int>(bytes(call_.x.type)), static_cast<int>(bytes(call_.residual.type))};
-      one();
+    const int together = rows_together();
+    Row rows[2][kGroup];
+    Row *now = rows[0], *next = rows[1];
+    int64_t taken = begin;
+    const auto gather = [&](Row* to) {
+      const int count = static_cast<int>(end - taken < together ? end - taken : together);
+      for (int k = 0; k < count; ++k) {
+        to[k] = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5], walk[6]};
+        if (++taken < end) walk.advance();
+      }
+      return count;
+    };
+    for (int count = gather(now); count > 0;) {
+      const int following = gather(next);
+      for (int k = following; k < count; ++k) next[k] = now[k];
+      if (call_.cols > kStage) {
+        select(now[0], next[0], row_buffer_);
+        one();
+      } else {
+        group(now, next, count);
+      }
+      Row* const done = now;
+      now = next;
+      next = done;
+      count = following;
     }
     if (call_.stream) fence();
   }
@@ -59,7 +81,66 @@ class QuantizeRows {
 
   static int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
   int64_t stop(int64_t i) const { return call_.cols - i < kStage ? call_.cols - i : kStage; }
-  float* buffer(int64_t i) { return row_buffer_ + (held_ ? i : 0); }
+  float* buffer(int64_t i) { return buffer_ + (held_ ? i : 0); }
+
+  // Rows in a group: one unless they share their parameters, of which one row's are kept.
+  int rows_together() const {
+    for (int axis = 0; axis < call_.leading; ++axis) {
+      if (call_.weight.base != nullptr && call_.weight.strides[axis] != 0) return 1;
+      if (call_.bias.base != nullptr && call_.bias.strides[axis] != 0) return 1;
+    }
+    return rows_per_group(call_.cols);
+  }
+
+  // What follows is about `row`, which is staged at `buffer`; `next` is fetched meanwhile.
+  void select(const Row& row, const Row& next, float* buffer) {
+    row_ = row;
+    ahead_ = {next.x, next.residual, static_cast<int>(bytes(call_.x.type)),
+              static_cast<int>(bytes(call_.residual.type))};
+    buffer_ = buffer;
+  }
+
+  // `count` rows of at most kStage columns.
+  void group(const Row* rows, const Row* next, int count) {
+    const int64_t cols = call_.cols, step = whole_blocks(cols);
+    const int64_t own = call_.scale.base == nullptr ? cols : call_.group;  // columns that share a scale
+    const float* x[kGroup];
+    for (int k = 0; k < count; ++k) {
+      select(rows[k], next[k], row_buffer_ + k * step);
+      x[k] = read(0, cols, true, true);
+    }
+    GroupLanes lanes;
+    GroupMoments moments;
+    GroupScales scales;
+    sum_staged(x, count, lanes);
+    moments.template fold<false>(lanes, count);
+    group_scales<Norm::kRms>(call_, SumMode::kWide, moments, scales);
+    for (int k = 0; k < count; ++k) {
+      select(rows[k], next[k], row_buffer_ + k * step);
+      RowScale scale = {0, scales.inv[k], false};
+      if (__builtin_expect(!scales.usual, 0)) {
+        const Moments sums = {0, moments.square[k]};
+        scale = rms_scale(call_, SumMode::kWide, sums, [&](SumMode, double) { return sums; });
+      }
+      for (int64_t at = 0; at < cols; at += own) {
+        const float peak = normalise_group(x[k], scale, 0, at, cols - at < own ? cols - at : own);
+        if (row_.scale != nullptr) *scale_of(at / own) = scale_for_peak(call_, peak);
+      }
+    }
+    for (int k = 0; k < count; ++k) {
+      select(rows[k], next[k], row_buffer_ + k * step);
+      for (int64_t at = 0; at < cols; at += own) {
+        write_codes(0, at, row_.scale != nullptr ? *scale_of(at / own) : call_.static_scale,
+                    cols - at < own ? cols - at : own);
+      }
+    }
+  }
+
+  [[gnu::noinline]] void sum_staged(const float* const* x, int count, GroupLanes& lanes) const {
+    for (int k = 0; k < count; ++k) {
+      sum_short_row<true, WideLanes<false, StagedSource>>(StagedSource{x[k]}, call_.partial, lanes, k, [](int64_t) {});
+    }
+  }
 
   // Columns i .. i+n-1 of what the norm reads. `first`: they are read for the first time; `last`: for the last.
   const float* read(int64_t i, int64_t n, bool first, bool last) {
@@ -137,16 +218,15 @@ class QuantizeRows {
       const float* x = read(i, n, false, true);
       if (row_.scale == nullptr) {
         normalise_group(x, scale, i, 0, n);
-        quantize_stretch(codes_, call_.out.type, buffer(i), call_.static_scale, n);
+        write_codes(i, 0, call_.static_scale, n);
       } else {
         for (int64_t at = 0; at < n; at += group) {
           const int64_t columns = n - at < group ? n - at : group;
           const float own = scale_for_peak(call_, normalise_group(x, scale, i, at, columns));
-          store_scale((i + at) / group, own);
-          quantize_stretch(codes_ + at, call_.out.type, buffer(i) + at, own, columns);
+          *scale_of((i + at) / group) = own;
+          write_codes(i, at, own, columns);
         }
       }
-      write_codes(i, n);
     }
   }
 
@@ -158,53 +238,33 @@ class QuantizeRows {
       peak = here > peak ? here : peak;
     }
     const float own = scale_for_peak(call_, peak);
-    store_scale(0, own);
+    *scale_of(0) = own;
     for (int64_t i = 0; i < call_.cols; i += kStage) {
       const int64_t n = stop(i);
       if (!held_) normalise_group(read(i, n, false, true), scale, i, 0, n);
-      quantize_stretch(codes_, call_.out.type, buffer(i), own, n);
-      write_codes(i, n);
+      write_codes(i, 0, own, n);
     }
   }
 
-  void store_scale(int64_t group, float scale) {
-    *reinterpret_cast<float*>(row_.scale + group * call_.scale_stride) = scale;
-  }
+  float* scale_of(int64_t group) const { return reinterpret_cast<float*>(row_.scale + group * call_.scale_stride); }
 
-  // Codes go out in whole registers, of floats as far as the vocabulary knows.
-  void write_codes(int64_t i, int64_t n) {
-    constexpr int64_t kBytes = kLanes * 4;
-    char* to = row_.out + i;
-    const auto* from = reinterpret_cast<const char*>(codes_);
-    int64_t at = 0;
-    const uintptr_t misaligned = reinterpret_cast<uintptr_t>(to) % kVectorBytes;
-    if (call_.stream && misaligned != 0) {
-      at = static_cast<int64_t>(kVectorBytes - misaligned);
-      at = at < n ? at : n;
-      memcpy(to, from, static_cast<size_t>(at));
-    }
-    if (call_.stream) {
-      for (; at + kBytes <= n; at += kBytes) {
-        alignas(64) float codes[kLanes];  // from + at need not be a float's address
-        memcpy(codes, from + at, kBytes);
-        stream(reinterpret_cast<float*>(to + at), load(codes));
-      }
-    }
-    memcpy(to + at, from + at, static_cast<size_t>(n - at));
+  // Of columns i + at .. i + at + n - 1.
+  void write_codes(int64_t i, int64_t at, float scale, int64_t n) {
+    quantize_stretch(reinterpret_cast<uint8_t*>(row_.out) + i + at, call_.out.type, buffer(i) + at, scale, n,
+                     call_.stream);
   }
 
   const QuantizeCall& call_;
   bool held_;
   bool rounds_;  // y has the type of x, which is a 16-bit one
-  bool
-      wide_;  // y of every row is formed in f64: beside a bias, which may take digits away, and where that is asked for
+  bool wide_;    // y of every row is formed in f64: beside a bias, which may take digits away, and on demand
   Row row_;
   Ahead ahead_;
   StagedParameter weight_, bias_;
   const float* staged_[kHeldColumns / kStage];
   Stage residual_;
+  float* buffer_;
   alignas(64) float row_buffer_[kHeldColumns + kBlock];
-  alignas(64) uint8_t codes_[kStage + kBlock];
 };
 
 }  // namespace rmsnorm::RMSNORM_TARGET

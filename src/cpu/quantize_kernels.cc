@@ -12,7 +12,7 @@ void quantize_array(uint8_t* out, const float* in, rn_type type, float scale, in
     uint8_t to[kBlock];
     const size_t count = static_cast<size_t>(n - i < kBlock ? n - i : kBlock);
     memcpy(from, in + i, count * sizeof(float));
-    quantize_stretch(to, type, from, scale, kBlock);
+    quantize_stretch(to, type, from, scale, kBlock, false);
     memcpy(out + i, to, count);
   }
 }

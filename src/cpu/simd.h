@@ -9,7 +9,8 @@
 //   div, larger, smaller (a > b ? a : b, a < b ? a : b: the second where one is NaN)
 //   I             a register of kLanes 32-bit integers: splat, as_int and as_float (the same bits), add, sub, bit_and,
 //                 bit_or, shift_right (zeros come in), less (signed; all bits of a lane where true), any (of a mask)
-//   store_bytes   the low bytes of four I
+//   pack_bytes    the low bytes of four I, in order
+//   largest_lane  of an I
 //   interleave    the inverse of split
 //   into_exponent(v)  the low bits of v moved to where the exponent begins: with 1.5 * 2^23 + 127 + k (f64: 1.5 * 2^52 +
 //                 1023 + k), 2^k
@@ -59,6 +60,14 @@ inline Pair mul(Pair a, Pair b) { return {mul(a.a, b.a), mul(a.b, b.b)}; }
 
 inline I magnitude_bits(F v) { return bit_and(as_int(v), splat(0x7fffffff)); }
 inline F magnitude(F v) { return as_float(magnitude_bits(v)); }
+
+// The largest of lanes that are not negative; a NaN is larger than any number, as in larger_magnitude.
+inline float largest_magnitude(F v) {
+  const int32_t bits = largest_lane(as_int(v));
+  float largest;
+  memcpy(&largest, &bits, sizeof largest);
+  return largest;
+}
 
 // A pair in f64, and back.
 struct Quad {

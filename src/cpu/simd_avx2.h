@@ -187,14 +187,18 @@ inline I shift_right(I v) {
 }
 inline I less(I a, I b) { return _mm256_cmpgt_epi32(b, a); }
 inline bool any(I mask) { return _mm256_testz_si256(mask, mask) == 0; }
-inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+inline I pack_bytes(I a, I b, I c, I d) {
   const I low = _mm256_set1_epi32(0xff);
   const I halves[] = {_mm256_packus_epi32(bit_and(a, low), bit_and(b, low)),
                       _mm256_packus_epi32(bit_and(c, low), bit_and(d, low))};
   // Packing works per 128 bits: a b c d of the lower half, then of the upper.
   const I order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  const I bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(halves[0], halves[1]), order);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+  return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(halves[0], halves[1]), order);
+}
+inline int32_t largest_lane(I v) {
+  const __m128i four = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  const __m128i two = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
 // The inverse of split.

@@ -184,12 +184,15 @@ inline I shift_right(I v) {
 }
 inline I less(I a, I b) { return _mm512_movm_epi32(_mm512_cmplt_epi32_mask(a, b)); }
 inline bool any(I mask) { return _mm512_test_epi32_mask(mask, mask) != 0; }
-inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
-  const I words[] = {a, b, c, d};
-  for (int k = 0; k < 4; ++k) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + k * kLanes), _mm512_cvtepi32_epi8(words[k]));
-  }
+inline I pack_bytes(I a, I b, I c, I d) {
+  const I low = _mm512_set1_epi32(0xff);
+  const I ab = _mm512_packus_epi32(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
+  const I cd = _mm512_packus_epi32(_mm512_and_si512(c, low), _mm512_and_si512(d, low));
+  // Packing works per 128 bits: a b c d of the first quarter, then of the next ones.
+  const I order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+  return _mm512_permutexvar_epi32(order, _mm512_packus_epi16(ab, cd));
 }
+inline int32_t largest_lane(I v) { return _mm512_reduce_max_epi32(v); }
 
 inline Pair interleave(Pair v) {
   const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);

@@ -106,10 +106,11 @@ inline I shift_right(I v) {
 }
 inline I less(I a, I b) { return vreinterpretq_s32_u32(vcltq_s32(a, b)); }
 inline bool any(I mask) { return vmaxvq_u32(vreinterpretq_u32_s32(mask)) != 0; }
-inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+inline I pack_bytes(I a, I b, I c, I d) {
   const int16x8_t ab = vcombine_s16(vmovn_s32(a), vmovn_s32(b)), cd = vcombine_s16(vmovn_s32(c), vmovn_s32(d));
-  vst1q_u8(p, vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(ab), vmovn_s16(cd))));
+  return vreinterpretq_s32_s8(vcombine_s8(vmovn_s16(ab), vmovn_s16(cd)));
 }
+inline int32_t largest_lane(I v) { return vmaxvq_s32(v); }
 
 // The inverse of split.
 inline Pair interleave(Pair v) { return {vzip1q_f32(v.a, v.b), vzip2q_f32(v.a, v.b)}; }

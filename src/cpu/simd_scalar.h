@@ -200,9 +200,21 @@ inline I less(I a, I b) {
   return map(a, b, [](uint32_t x, uint32_t y) { return static_cast<int32_t>(x) < static_cast<int32_t>(y) ? ~0u : 0u; });
 }
 inline bool any(I mask) { return (mask.v[0] | mask.v[1] | mask.v[2] | mask.v[3]) != 0; }
-inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+inline I pack_bytes(I a, I b, I c, I d) {
   const I words[] = {a, b, c, d};
-  for (int i = 0; i < 4 * kLanes; ++i) p[i] = static_cast<uint8_t>(words[i / kLanes].v[i % kLanes]);
+  uint8_t bytes[4 * kLanes];
+  for (int i = 0; i < 4 * kLanes; ++i) bytes[i] = static_cast<uint8_t>(words[i / kLanes].v[i % kLanes]);
+  I packed;
+  static_assert(sizeof packed == sizeof bytes);
+  memcpy(&packed, bytes, sizeof packed);
+  return packed;
+}
+inline int32_t largest_lane(I v) {
+  int32_t largest = static_cast<int32_t>(v.v[0]);
+  for (const uint32_t lane : v.v) {
+    if (static_cast<int32_t>(lane) > largest) largest = static_cast<int32_t>(lane);
+  }
+  return largest;
 }
 
 // The inverse of split.

@@ -148,11 +148,15 @@ inline I shift_right(I v) {
 }
 inline I less(I a, I b) { return _mm_cmplt_epi32(a, b); }
 inline bool any(I mask) { return _mm_testz_si128(mask, mask) == 0; }
-inline void store_bytes(uint8_t* p, I a, I b, I c, I d) {
+inline I pack_bytes(I a, I b, I c, I d) {
   const I low = _mm_set1_epi32(0xff);
   const I ab = _mm_packus_epi32(bit_and(a, low), bit_and(b, low));
   const I cd = _mm_packus_epi32(bit_and(c, low), bit_and(d, low));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(ab, cd));
+  return _mm_packus_epi16(ab, cd);
+}
+inline int32_t largest_lane(I v) {
+  const I two = _mm_max_epi32(v, _mm_shuffle_epi32(v, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
 // The inverse of split.

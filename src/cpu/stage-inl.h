@@ -92,6 +92,8 @@ struct StagedSource {
   Pair load_part(int64_t i, int n) const {
     return RMSNORM_TARGET::load_part<F32, Split>(x + i, n);
   }
+  template <int kColumns>
+  void fetch(int64_t) const {}
   Quad load_wide(int64_t i) const {
     constexpr int kHalf = kLanes / 2;
     return {{RMSNORM_TARGET::load_wide(x + i), RMSNORM_TARGET::load_wide(x + i + kHalf),

@@ -82,21 +82,31 @@ template <class T>
   using Lanes = SquareLanes<kSplit>;
   const GatedStretch<T> s = stretch;
   Lanes lanes;
-  const auto gated = [u](int64_t i, Pair x, Pair gate) __attribute__((always_inline)) {
-    const Pair v = mul(x, scaled_silu(gate));
+  const auto gated = [u](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
+    const Pair v = mul(x, activated);
     store(u + i, v.a);
     store(u + i + kLanes, v.b);
     return v;
   };
+  // Pairs side by side: within kWideLanes columns, or as many such stretches.
+  constexpr int kTogether = kSideBySide / 2;
+  constexpr int64_t kTurn = kTogether * kPair > kWideLanes ? kTogether * kPair : kWideLanes;
   int64_t i = 0;
-  for (; i + kWideLanes <= n; i += kWideLanes) {
+  for (; i + kTurn <= n; i += kTurn) {
 #pragma GCC unroll 4
-    for (int pair = 0; pair < Lanes::kPairs; ++pair) {
-      const int64_t at = i + pair * kPair;
-      lanes.take(gated(at, T::template load<kSplit>(s.x + at), T::template load<kSplit>(s.gate + at)), pair);
+    for (int first = 0; first < kTurn / kPair; first += kTogether) {
+      Pair gates[kTogether];
+#pragma GCC unroll 4
+      for (int k = 0; k < kTogether; ++k) gates[k] = T::template load<kSplit>(s.gate + i + (first + k) * kPair);
+      scaled_silu_of(gates);
+#pragma GCC unroll 4
+      for (int k = 0; k < kTogether; ++k) {
+        const int64_t at = i + (first + k) * kPair;
+        lanes.take(gated(at, T::template load<kSplit>(s.x + at), gates[k]), (first + k) % Lanes::kPairs);
+      }
     }
   }
-  for (int pair = 0; i < n; i += kPair, ++pair) {
+  for (int pair = 0; i < n; i += kPair, pair = (pair + 1) % Lanes::kPairs) {
     const int left = n - i < kPair ? static_cast<int>(n - i) : kPair;
     Pair x, gate;
     if (left == kPair) {
@@ -106,7 +116,9 @@ template <class T>
       x = load_part<T, kSplit>(s.x + i, left);
       gate = load_part<T, kSplit>(s.gate + i, left);
     }
-    const Pair v = gated(i, x, gate);
+    Pair activated[] = {gate};
+    scaled_silu_of(activated);
+    const Pair v = gated(i, x, activated[0]);
     // A pair's place among the lanes must be known when this is compiled.
 #pragma GCC unroll 4
     for (int k = 0; k < Lanes::kPairs; ++k) {
@@ -131,6 +143,12 @@ template <class T, class R>
   if (i < n) store_part<T, kSplit>(out + i, result(i), static_cast<int>(n - i));
 }
 
+// A number of pairs as a type.
+template <int N>
+struct Pairs {
+  static constexpr int kCount = N;
+};
+
 // out = R(R(x inv) w) silu(gate), the outer R only with kProduct.
 template <class T, class R, bool kProduct>
 [[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, float inv, int64_t n,
@@ -139,23 +157,37 @@ template <class T, class R, bool kProduct>
   constexpr int kBytes = sizeof(typename T::Storage);
   const GatedStretch<T> s = stretch;
   const F scale = splat(inv);
-  const auto result = [&](int64_t i, Pair x, Pair gate) __attribute__((always_inline)) {
+  const auto result = [&](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     Pair v = R::round(Pair{mul(x.a, scale), mul(x.b, scale)});
     v = mul(v, Pair{load(s.weight + i), load(s.weight + i + kLanes)});
     if constexpr (kProduct) v = R::round(v);
-    return mul(v, silu(gate));
+    return mul(v, activated);
   };
+  const auto pairs = [&](auto count, int64_t i) __attribute__((always_inline)) {
+    constexpr int kCount = decltype(count)::kCount;
+    Pair gates[kCount];
+#pragma GCC unroll 4
+    for (int k = 0; k < kCount; ++k) {
+      prefetch(s.next_x + (i + k * kPair) * kBytes);
+      prefetch(s.next_gate + (i + k * kPair) * kBytes);
+      gates[k] = T::template load<kSplit>(s.gate + i + k * kPair);
+    }
+    silu_of(gates);
+#pragma GCC unroll 4
+    for (int k = 0; k < kCount; ++k) {
+      const int64_t at = i + k * kPair;
+      T::template store<kSplit>(out + at, result(at, T::template load<kSplit>(s.x + at), gates[k]), streamed);
+    }
+  };
+  constexpr int kTogether = kSideBySide / 2;
   int64_t i = 0;
-  for (; i + kPair <= n; i += kPair) {
-    prefetch(s.next_x + i * kBytes);
-    prefetch(s.next_gate + i * kBytes);
-    T::template store<kSplit>(
-        out + i, result(i, T::template load<kSplit>(s.x + i), T::template load<kSplit>(s.gate + i)), streamed);
-  }
+  for (; i + kTogether * kPair <= n; i += kTogether * kPair) pairs(Pairs<kTogether>(), i);
+  for (; i + kPair <= n; i += kPair) pairs(Pairs<1>(), i);
   if (i < n) {
     const int left = static_cast<int>(n - i);
-    const Pair v = result(i, load_part<T, kSplit>(s.x + i, left), load_part<T, kSplit>(s.gate + i, left));
-    store_part<T, kSplit>(out + i, v, left);
+    Pair gates[] = {load_part<T, kSplit>(s.gate + i, left)};
+    silu_of(gates);
+    store_part<T, kSplit>(out + i, result(i, load_part<T, kSplit>(s.x + i, left), gates[0]), left);
   }
 }
 
@@ -379,7 +411,7 @@ class GatedRows {
       D lanes[kRegisters];
       for (D& lane : lanes) lane = splat(0.0);
       for (int64_t k = 0; k < whole_blocks(n); k += kHalf) {
-        const D u = mul(load_wide(s.x + k), silu_and_slope(load_wide(s.gate + k)).silu);
+        const D u = mul(load_wide(s.x + k), silu(load_wide(s.gate + k)));
         D& lane = lanes[k % kWideLanes / kHalf];
         lane = add(lane, mul(u, u));
       }
@@ -422,7 +454,7 @@ class GatedRows {
   Pair wide_result(const Quad& x, const Quad& gate, const Quad& weight, double inv) const {
     Quad v, activated;
     for (int k = 0; k < 4; ++k) {
-      activated.d[k] = silu_and_slope(gate.d[k]).silu;
+      activated.d[k] = silu(gate.d[k]);
       v.d[k] = mul(kGateFirst ? mul(x.d[k], activated.d[k]) : x.d[k], splat(inv));
     }
     if (R::kNarrow) v = widen(R::round(narrow(v)));

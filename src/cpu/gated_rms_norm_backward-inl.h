@@ -103,6 +103,9 @@ class GatedGradientBlock {
   }
 
  private:
+  // Columns of a group whose silu and slope are kept between the passes.
+  static constexpr int64_t kKept = 2 * kStage;
+
   struct Row {
     char *dx, *dgate, *dy, *x, *gate, *inv;
   };
@@ -114,21 +117,37 @@ class GatedGradientBlock {
     return stage(buffer, row + at * bytes(operand.type), operand.type, n);
   }
 
-  GatedGradientStretch stretch(const Row& row, int64_t at, int64_t n) {
-    const float* gate = read(gate_, row.gate, call_.gate, at, n);
-    for (int64_t i = 0; i < whole_blocks(n); i += kLanes / 2) {
-      const SiluAndSlope value = silu_and_slope(load_wide(gate + i));
-      store(activated_ + i, value.silu);
-      store(slope_ + i, value.slope);
-    }
+  // Columns i .. i+n-1 of the group that begins with column `first` of the row.
+  GatedGradientStretch stretch(const Row& row, int64_t first, int64_t i, int64_t n, bool again) {
+    const int64_t at = first + i;
+    const bool kept = call_.width <= kKept;
+    double* const activated = activated_ + (kept ? i : 0);
+    double* const slope = slope_ + (kept ? i : 0);
+    if (!again || !kept) activate(activated, slope, read(gate_, row.gate, call_.gate, at, n), n);
     return {read(x_, row.x, call_.x, at, n),
             read(dy_, row.dy, call_.dy, at, n),
             weight_at(at, n),
-            activated_,
-            slope_,
+            activated,
+            slope,
             dx_.at,
             dgate_.at,
             terms_};
+  }
+
+  [[gnu::noinline]] static void activate(double* activated, double* slope, const float* gate, int64_t n) {
+    constexpr int kHalf = kLanes / 2;
+    static_assert(kBlock % (kSideBySide * kHalf) == 0);
+    for (int64_t i = 0; i < whole_blocks(n); i += kSideBySide * kHalf) {
+      Several<Wide, kSideBySide> gates;
+#pragma GCC unroll 4
+      for (int k = 0; k < kSideBySide; ++k) gates.v[k] = load_wide(gate + i + k * kHalf);
+      const auto value = silu_and_slope(gates);
+#pragma GCC unroll 4
+      for (int k = 0; k < kSideBySide; ++k) {
+        store(activated + i + k * kHalf, value.silu.v[k]);
+        store(slope + i + k * kHalf, value.slope.v[k]);
+      }
+    }
   }
 
   // Groups need not begin with a stretch of the whole row, which StagedParameter wants: each is a row of its own there.
@@ -143,7 +162,7 @@ class GatedGradientBlock {
     GatedGradientSums sums;
     GatedGradientStretch s;
     for (int64_t i = 0; i < call_.width; i += kStage) {
-      s = stretch(row, first + i, stop(i));
+      s = stretch(row, first, i, stop(i), false);
       add_gated_sums<kGateFirst>(&sums, s, stop(i));
     }
     const double k = static_cast<double>(call_.width);
@@ -154,7 +173,7 @@ class GatedGradientBlock {
     const double c = inv * inv * (sums.product / k) * inv;
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i), at = first + i;
-      if (call_.width > kStage) s = stretch(row, at, n);
+      if (call_.width > kStage) s = stretch(row, first, i, n, true);
       apply_gated_gradient<kGateFirst>(s, inv, c, n);
       if (dweight_ != nullptr) add_terms(dweight_ + at, n);
       if (row.dx != nullptr) unstage(row.dx + at * bytes(call_.dx.type), call_.dx.type, dx_.at, n, call_.stream);
@@ -175,7 +194,7 @@ class GatedGradientBlock {
   StagedParameter weight_;
   double* dweight_ = nullptr;
   Stage x_, dy_, gate_, dx_, dgate_;
-  alignas(64) double activated_[kStage + kBlock], slope_[kStage + kBlock], terms_[kStage + kBlock];
+  alignas(64) double activated_[kKept + kBlock], slope_[kKept + kBlock], terms_[kStage + kBlock];
 };
 
 }  // namespace rmsnorm::RMSNORM_TARGET

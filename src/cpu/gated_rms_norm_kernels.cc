@@ -42,10 +42,16 @@ void gated_backward_block(const GatedBackwardCall& call, int64_t block) {
 
 void silu(float* out, const float* gate, int64_t n) {
   int64_t i = 0;
-  for (; i + kPair <= n; i += kPair) F32::store<false>(out + i, silu(F32::load<false>(gate + i)), false);
+  for (; i + kPair <= n; i += kPair) {
+    Pair v[] = {F32::load<false>(gate + i)};
+    silu_of(v);
+    F32::store<false>(out + i, v[0], false);
+  }
   if (i < n) {
     const int rest = static_cast<int>(n - i);
-    store_part<F32, false>(out + i, silu(load_part<F32, false>(gate + i, rest)), rest);
+    Pair v[] = {load_part<F32, false>(gate + i, rest)};
+    silu_of(v);
+    store_part<F32, false>(out + i, v[0], rest);
   }
 }
 

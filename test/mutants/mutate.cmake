@@ -53,8 +53,8 @@ plant(backward_fast-inl.h "add(F32::load<false>(at.dbias + i), dy)"
   "add(F32::load<false>(at.dbias + i), mutant(Mutant::kBiasGradientWeighted) ? g : dy)")
 plant(backward_fast-inl.h "if constexpr (kAdded) result ="
   "if (kAdded && !mutant(Mutant::kArrivingGradientDropped)) result =")
-plant(gated_rms_norm_backward-inl.h "store(slope_ + i, value.slope)"
-  "store(slope_ + i, mutant(Mutant::kGateSlopeIsSilu) ? value.silu : value.slope)")
+plant(gated_rms_norm_backward-inl.h "store(slope + i + k * kHalf, value.slope.v[k])"
+  "store(slope + i + k * kHalf, mutant(Mutant::kGateSlopeIsSilu) ? value.silu.v[k] : value.slope.v[k])")
 plant(gated_rms_norm_backward-inl.h "const double k = static_cast<double>(call_.width)"
   "const double k = static_cast<double>(mutant(Mutant::kGroupMeanOverRow) ? call_.cols : call_.width)")
 plant(gated_rms_norm_backward-inl.h "inv * inv * (sums.product / k) * inv"

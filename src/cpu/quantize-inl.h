@@ -11,6 +11,7 @@
 #include "cpu/moments-inl.h"
 #include "cpu/normalise-inl.h"
 #include "cpu/rms_norm-inl.h"
+#include "cpu/row-inl.h"
 #include "cpu/stage-inl.h"
 
 namespace rmsnorm::RMSNORM_TARGET {
@@ -28,6 +29,11 @@ inline float scale_for_peak(const QuantizeCall& call, float peak) {
   return scale;
 }
 
+// The addresses of one row; null where absent. Eight of them: see Cursor.
+struct QuantizeRow {
+  char *out, *residual_out, *scale, *none, *x, *residual, *weight, *bias;
+};
+
 class QuantizeRows {
  public:
   explicit QuantizeRows(const QuantizeCall& call)
@@ -35,35 +41,35 @@ class QuantizeRows {
         held_(call.cols <= kHeldColumns),
         rounds_(call.rounding == RN_ROUND_BEFORE_WEIGHT && call.x.type != RN_F32),
         wide_(!rounds_ && (call.bias.base != nullptr || call.rounding == RN_ROUND_EXACT)),
+        offset_(wide_ && call.weight.base != nullptr ? call.weight_offset : 0),
         weight_(call.weight.type, wide_ ? 0 : static_cast<float>(call.weight_offset)),
         bias_(call.bias.type, 0) {}
 
   void run(int64_t begin, int64_t end) {
-    const Operand* const operands[] = {&call_.out,      &call_.residual_out, &call_.scale, &call_.x,
-                                       &call_.residual, &call_.weight,       &call_.bias};
-    Walk<7> walk(call_, operands, begin);
+    const Operand none = {};
+    Cursor cursor(
+        call_,
+        {&call_.out, &call_.residual_out, &call_.scale, &none, &call_.x, &call_.residual, &call_.weight, &call_.bias},
+        begin);
     const int together = rows_together();
-    Row rows[2][kGroup];
-    Row *now = rows[0], *next = rows[1];
-    int64_t taken = begin;
-    const auto gather = [&](Row* to) {
-      const int count = static_cast<int>(end - taken < together ? end - taken : together);
-      for (int k = 0; k < count; ++k) {
-        to[k] = {walk[0], walk[1], walk[2], walk[3], walk[4], walk[5], walk[6]};
-        if (++taken < end) walk.advance();
-      }
+    QuantizeRow rows[2][kGroup];
+    QuantizeRow *now = rows[0], *next = rows[1];
+    const auto gather = [&](QuantizeRow* to, int64_t from) {
+      const int count = static_cast<int>(end - from < together ? end - from : together);
+      if (count > 0) cursor.take(to, count);
       return count;
     };
-    for (int count = gather(now); count > 0;) {
-      const int following = gather(next);
-      for (int k = following; k < count; ++k) next[k] = now[k];
+    int count = gather(now, begin);
+    for (int64_t r = begin; r < end; r += together) {
+      const int following = gather(next, r + together);
+      for (int k = following > 0 ? following : 0; k < count; ++k) next[k] = now[k];
       if (call_.cols > kStage) {
-        select(now[0], next[0], row_buffer_);
+        select(now[0], next[0]);
         one();
       } else {
         group(now, next, count);
       }
-      Row* const done = now;
+      QuantizeRow* const done = now;
       now = next;
       next = done;
       count = following;
@@ -74,10 +80,6 @@ class QuantizeRows {
  private:
   // Columns of a row that stays in the buffer: with as many bytes of weights L1 is full.
   static constexpr int64_t kHeldColumns = 4 * kStage;
-
-  struct Row {
-    char *out, *residual_out, *scale, *x, *residual, *weight, *bias;
-  };
 
   static int64_t bytes(rn_type type) { return type == RN_F32 ? 4 : 2; }
   int64_t stop(int64_t i) const { return call_.cols - i < kStage ? call_.cols - i : kStage; }
@@ -92,22 +94,28 @@ class QuantizeRows {
     return rows_per_group(call_.cols);
   }
 
-  // What follows is about `row`, which is staged at `buffer`; `next` is fetched meanwhile.
-  void select(const Row& row, const Row& next, float* buffer) {
+  // Reading and normalising are about `row` from here on; `next` is fetched meanwhile.
+  void select(const QuantizeRow& row, const QuantizeRow& next) {
     row_ = row;
-    ahead_ = {next.x, next.residual, static_cast<int>(bytes(call_.x.type)),
-              static_cast<int>(bytes(call_.residual.type))};
-    buffer_ = buffer;
+    ahead_ = ahead(next);
+  }
+  Ahead ahead(const QuantizeRow& next) const {
+    return {next.x, next.residual, static_cast<int>(bytes(call_.x.type)), static_cast<int>(bytes(call_.residual.type))};
   }
 
   // `count` rows of at most kStage columns.
-  void group(const Row* rows, const Row* next, int count) {
+  void group(const QuantizeRow* rows, const QuantizeRow* next, int count) {
     const int64_t cols = call_.cols, step = whole_blocks(cols);
-    const int64_t own = call_.scale.base == nullptr ? cols : call_.group;  // columns that share a scale
+    const bool fixed = call_.scale.base == nullptr;
+    const int64_t own = fixed ? cols : call_.group;  // columns that share a scale
     const float* x[kGroup];
     for (int k = 0; k < count; ++k) {
-      select(rows[k], next[k], row_buffer_ + k * step);
-      x[k] = read(0, cols, true, true);
+      buffer_ = row_buffer_ + k * step;
+      x[k] = stage(*reinterpret_cast<Stage*>(buffer_), rows[k].x, call_.x.type, cols);
+      if (call_.add) {
+        row_ = rows[k];
+        x[k] = sum(x[k], 0, cols, true);
+      }
     }
     GroupLanes lanes;
     GroupMoments moments;
@@ -115,23 +123,26 @@ class QuantizeRows {
     sum_staged(x, count, lanes);
     moments.template fold<false>(lanes, count);
     group_scales<Norm::kRms>(call_, SumMode::kWide, moments, scales);
+    const float* const weight = weight_.at(rows[0].weight, cols, 0, cols);
+    const float* const bias = rows[0].bias == nullptr ? nullptr : bias_.at(rows[0].bias, cols, 0, cols);
     for (int k = 0; k < count; ++k) {
-      select(rows[k], next[k], row_buffer_ + k * step);
       RowScale scale = {0, scales.inv[k], false};
       if (__builtin_expect(!scales.usual, 0)) {
         const Moments sums = {0, moments.square[k]};
         scale = rms_scale(call_, SumMode::kWide, sums, [&](SumMode, double) { return sums; });
       }
+      NormStretch s = {x[k], weight, bias, row_buffer_ + k * step, offset_, ahead(next[k])};
       for (int64_t at = 0; at < cols; at += own) {
-        const float peak = normalise_group(x[k], scale, 0, at, cols - at < own ? cols - at : own);
-        if (row_.scale != nullptr) *scale_of(at / own) = scale_for_peak(call_, peak);
+        const float peak = normalise_any(shifted(s, at), scale, cols - at < own ? cols - at : own);
+        if (!fixed) *scale_of(rows[k], at / own) = scale_for_peak(call_, peak);
       }
     }
     for (int k = 0; k < count; ++k) {
-      select(rows[k], next[k], row_buffer_ + k * step);
+      auto* const out = reinterpret_cast<uint8_t*>(rows[k].out);
       for (int64_t at = 0; at < cols; at += own) {
-        write_codes(0, at, row_.scale != nullptr ? *scale_of(at / own) : call_.static_scale,
-                    cols - at < own ? cols - at : own);
+        quantize_stretch(out + at, call_.out.type, row_buffer_ + k * step + at,
+                         fixed ? call_.static_scale : *scale_of(rows[k], at / own), cols - at < own ? cols - at : own,
+                         call_.stream);
       }
     }
   }
@@ -192,15 +203,26 @@ class QuantizeRows {
   // Normalises n columns from column i + at on, which lie at x + at, into the buffer.
   float normalise_group(const float* x, const RowScale& scale, int64_t i, int64_t at, int64_t n) {
     const int64_t columns = stop(i);
-    NormStretch s;
-    s.x = x + at;
-    s.weight = weight_.at(row_.weight, call_.cols, i, columns) + at;
-    s.bias = row_.bias == nullptr ? nullptr : bias_.at(row_.bias, call_.cols, i, columns) + at;
-    s.y = buffer(i) + at;
-    s.ahead = ahead_;
-    s.ahead.x += (i + at) * ahead_.x_bytes;
-    if (s.ahead.residual != nullptr) s.ahead.residual += (i + at) * ahead_.residual_bytes;
-    s.offset = wide_ && row_.weight != nullptr ? call_.weight_offset : 0;
+    NormStretch s = {x,
+                     weight_.at(row_.weight, call_.cols, i, columns),
+                     row_.bias == nullptr ? nullptr : bias_.at(row_.bias, call_.cols, i, columns),
+                     buffer(i),
+                     offset_,
+                     ahead_};
+    s.ahead.x += i * s.ahead.x_bytes;
+    if (s.ahead.residual != nullptr) s.ahead.residual += i * s.ahead.residual_bytes;
+    return normalise_any(shifted(s, at), scale, n);
+  }
+  static NormStretch shifted(NormStretch s, int64_t at) {
+    s.x += at;
+    s.weight += at;
+    if (s.bias != nullptr) s.bias += at;
+    s.y += at;
+    s.ahead.x += at * s.ahead.x_bytes;
+    if (s.ahead.residual != nullptr) s.ahead.residual += at * s.ahead.residual_bytes;
+    return s;
+  }
+  float normalise_any(const NormStretch& s, const RowScale& scale, int64_t n) const {
     if (rounds_) return call_.x.type == RN_F16 ? normalise_as<F16>(s, scale, n) : normalise_as<BF16>(s, scale, n);
     return scale.wide || wide_ ? normalise<F32, true>(s, scale.inv, n) : normalise<F32, false>(s, scale.inv, n);
   }
@@ -223,7 +245,7 @@ class QuantizeRows {
         for (int64_t at = 0; at < n; at += group) {
           const int64_t columns = n - at < group ? n - at : group;
           const float own = scale_for_peak(call_, normalise_group(x, scale, i, at, columns));
-          *scale_of((i + at) / group) = own;
+          *scale_of(row_, (i + at) / group) = own;
           write_codes(i, at, own, columns);
         }
       }
@@ -238,7 +260,7 @@ class QuantizeRows {
       peak = here > peak ? here : peak;
     }
     const float own = scale_for_peak(call_, peak);
-    *scale_of(0) = own;
+    *scale_of(row_, 0) = own;
     for (int64_t i = 0; i < call_.cols; i += kStage) {
       const int64_t n = stop(i);
       if (!held_) normalise_group(read(i, n, false, true), scale, i, 0, n);
@@ -246,7 +268,9 @@ class QuantizeRows {
     }
   }
 
-  float* scale_of(int64_t group) const { return reinterpret_cast<float*>(row_.scale + group * call_.scale_stride); }
+  float* scale_of(const QuantizeRow& row, int64_t group) const {
+    return reinterpret_cast<float*>(row.scale + group * call_.scale_stride);
+  }
 
   // Of columns i + at .. i + at + n - 1.
   void write_codes(int64_t i, int64_t at, float scale, int64_t n) {
@@ -256,14 +280,15 @@ class QuantizeRows {
 
   const QuantizeCall& call_;
   bool held_;
-  bool rounds_;  // y has the type of x, which is a 16-bit one
-  bool wide_;    // y of every row is formed in f64: beside a bias, which may take digits away, and on demand
-  Row row_;
+  bool rounds_;    // y has the type of x, which is a 16-bit one
+  bool wide_;      // y of every row is formed in f64: beside a bias, which may take digits away, and on demand
+  double offset_;  // of the weights in f64
+  QuantizeRow row_;
   Ahead ahead_;
   StagedParameter weight_, bias_;
   const float* staged_[kHeldColumns / kStage];
   Stage residual_;
-  float* buffer_;
+  float* buffer_ = row_buffer_;
   alignas(64) float row_buffer_[kHeldColumns + kBlock];
 };
 

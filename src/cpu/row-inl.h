@@ -21,13 +21,18 @@ static_assert(sizeof(Row) == sizeof(Addresses));
 // Walks over rows in order, without a multiplication or division per row.
 class Cursor {
  public:
-  Cursor(const NormCall& call, int64_t row) : call_(call) {
-    const Operand* operands[] = {&call.out, &call.residual_out, &call.mean,   &call.inv,
-                                 &call.x,   &call.residual,     &call.weight, &call.bias};
+  Cursor(const NormCall& call, int64_t row)
+      : Cursor(
+            call,
+            {&call.out, &call.residual_out, &call.mean, &call.inv, &call.x, &call.residual, &call.weight, &call.bias},
+            row) {}
+
+  // Of any eight operands.
+  Cursor(const RowShape& shape, const Operand* const (&operands)[8], int64_t row) : shape_(shape) {
     for (int k = 0; k < 8; ++k) at_[k] = reinterpret_cast<uint64_t>(operands[k]->base);
-    for (int axis = call.leading - 1; axis >= 0; --axis) {
-      index_[axis] = row % call.shape[axis];
-      row /= call.shape[axis];
+    for (int axis = shape.leading - 1; axis >= 0; --axis) {
+      index_[axis] = row % shape.shape[axis];
+      row /= shape.shape[axis];
       for (int k = 0; k < 8; ++k) {
         const bool moves = operands[k]->base != nullptr;
         steps_[axis][k] = moves ? static_cast<uint64_t>(operands[k]->strides[axis]) : 0;
@@ -42,16 +47,18 @@ class Cursor {
     return row;
   }
 
-  // The next `count` rows.
-  [[gnu::noinline]] void take(Row* rows, int count) {
-    const int axis = call_.leading - 1;
-    if (axis < 0 || call_.shape[axis] - index_[axis] <= count) {
-      for (int k = 0; k < count; ++k, advance()) rows[k] = row();
+  // The next `count` rows, as any eight addresses.
+  template <class Eight>
+  [[gnu::noinline]] void take(Eight* rows, int count) {
+    static_assert(sizeof(Eight) == sizeof(Addresses));
+    const int axis = shape_.leading - 1;
+    if (axis < 0 || shape_.shape[axis] - index_[axis] <= count) {
+      for (int k = 0; k < count; ++k, advance()) memcpy(&rows[k], &at_, sizeof at_);
       return;
     }
     // A register at a time: a step through memory takes as long as a short row.
     using Part = uint64_t __attribute__((vector_size(sizeof(F))));
-    for (size_t byte = 0; byte < sizeof(Row); byte += sizeof(Part)) {
+    for (size_t byte = 0; byte < sizeof(Eight); byte += sizeof(Part)) {
       Part at, step;
       memcpy(&at, reinterpret_cast<const char*>(&at_) + byte, sizeof at);
       memcpy(&step, reinterpret_cast<const char*>(&steps_[axis]) + byte, sizeof step);
@@ -62,16 +69,16 @@ class Cursor {
   }
 
   void advance() {
-    for (int axis = call_.leading - 1; axis >= 0; --axis) {
+    for (int axis = shape_.leading - 1; axis >= 0; --axis) {
       at_ += steps_[axis];
-      if (++index_[axis] < call_.shape[axis]) return;
+      if (++index_[axis] < shape_.shape[axis]) return;
       at_ -= steps_[axis] * static_cast<uint64_t>(index_[axis]);
       index_[axis] = 0;
     }
   }
 
  private:
-  const NormCall& call_;
+  const RowShape& shape_;
   Addresses at_;  // unsigned, because strides may be negative
   Addresses steps_[kMaxLeading];
   int64_t index_[kMaxLeading];

@@ -284,6 +284,21 @@ struct Kernel {
     }
   }
 
+  // 16-bit rows whose sums want f64 in memory order are added in a pass of their own: rounded sums that come back from
+  // their registers or from the store just made keep the f64 lanes waiting.
+  static constexpr bool kAddsFirst = kWithSum && X::kNarrow;
+  template <bool kStreamed>
+  [[gnu::noinline]] static void add_only(const Row& row, int64_t cols, char* to) {
+    constexpr bool kOrder = AddingSource<X, kStreamed>::kSplitSum;
+    const AddingSource<X, kStreamed> source(row, to);
+    int64_t i = 0;
+    for (; i + kPair <= cols; i += kPair) {
+      source.template fetch<kPair>(i);
+      source.template load<kOrder>(i);
+    }
+    if (i < cols) source.template load_part<kOrder>(i, static_cast<int>(cols - i));
+  }
+
   // `rows` for calls that are addable.
   [[gnu::noinline]] static void added_rows(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
     if constexpr (X::kType == O::kType && kStyle != Style::kWide) {
@@ -303,9 +318,18 @@ struct Kernel {
         const int count = static_cast<int>(end - r < group ? end - r : group);
         Row rows[kMaxGroup];
         cursor.take(rows, count);
-        if (grouped) {
+        if constexpr (kAddsFirst) {
+          for (int k = 0; k < count; ++k) {
+            char* const to = kept + k * step;
+            streamed ? add_only<true>(rows[k], call.cols, to) : add_only<false>(rows[k], call.cols, to);
+            rows[k].x = to;
+          }
+          if (grouped) sum_group<typename Plain::UsualLanes, PlainSource<X>>(call, rows, count, lanes);
+        } else if (grouped) {
           streamed ? add_group<true>(call, rows, count, kept, step, lanes)
                    : add_group<false>(call, rows, count, kept, step, lanes);
+        }
+        if (grouped) {
           moments.template fold<kWithSum>(lanes, count);
           group_scales<kNorm>(call, mode, moments, scales);
         }
@@ -314,6 +338,8 @@ struct Kernel {
           Moments sums;
           if (grouped) {
             sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
+          } else if constexpr (kAddsFirst) {
+            sums = Plain::moments(call, PlainSource<X>(call, rows[k]), mode, 0);
           } else {
             sums = streamed ? add_one<true>(call, mode, rows[k], to) : add_one<false>(call, mode, rows[k], to);
           }

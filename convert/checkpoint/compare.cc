@@ -150,6 +150,8 @@ void compare_table(const Comparison& c, Worst& worst) {
   const std::vector<double> new_scale = vector_of(c.converted.scale);
   Blocks before(*c.original.weight, m.cols, c.memory / 2);
   Blocks after(*c.converted.weight, m.cols, c.memory / 2);
+  std::vector<bool> starts(static_cast<std::size_t>(m.cols), c.centred.empty());
+  for (const Range& range : c.centred) starts[static_cast<std::size_t>(range.begin)] = true;
   const std::int64_t step = std::min(before.rows(), after.rows());
   for (std::int64_t at = 0; at < m.rows; at += step) {
     const std::int64_t to = std::min(m.rows, at + step);
@@ -163,13 +165,18 @@ void compare_table(const Comparison& c, Worst& worst) {
       double most = 0;
       for (const double value : row) most = std::max(most, std::fabs(value));
       centre(row, {0, m.cols}, c.centred);
+      double carried = 0;
       for (std::size_t i = 0; i < row.size(); ++i) {
         const double l = new_scale.empty() ? 1 : new_scale[i];
         const double value = l * got[static_cast<std::size_t>(r * m.cols) + i];
-        const double before_it =
-            c.carried && i > 0 ? std::fabs(l * got[static_cast<std::size_t>(r * m.cols) + i - 1]) : 0;
-        const double tiny = (c.carried ? 2 : 1) * std::fabs(l) * unit.tiny;
-        const double bound = unit.unit * (std::fabs(value) + before_it) + tiny + kLost * most;
+        double lost = kLost * most;
+        if (c.carried) {
+          if (starts[i]) carried = 0;
+          row[i] += carried;
+          carried = row[i] - value;
+          lost *= static_cast<double>(i + 1);  // of each step
+        }
+        const double bound = unit.unit * std::fabs(value) + std::fabs(l) * unit.tiny + lost;
         worst.take(std::fabs(value - row[i]), bound, c.converted.weight->name);
       }
     }

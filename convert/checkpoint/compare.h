@@ -32,7 +32,7 @@ struct Comparison {
   std::vector<Range> centred;  // outputs whose mean the original's result loses
   Range outputs;               // compared
   std::size_t memory = 0;
-  bool carried = false;  // a value has taken on the rounding error of the one before it
+  bool carried = false;  // each value must be one rounding of the exact one and what those before it lost
 };
 
 // converted(x') against M original(x), for each pair of vectors.

@@ -21,7 +21,8 @@ double half_ulp(const Precision& precision, double value) {
 struct Lane {
   long double sum = 0;
   double most = 0;
-  double carried = 0;  // half a unit of the value before
+  double carried = 0;  // what the values before lost, with --carry-rounding
+  double steps = 0;
   void add(double value) {
     sum += value;
     most = std::max(most, std::fabs(value));
@@ -38,9 +39,12 @@ class Elements {
     double bound = std::fabs(scale) * half_ulp(precision_, got) + lost;
     if (lane != nullptr) {
       wanted = static_cast<double>(wanted - lane->sum / static_cast<long double>(count));
-      bound += kElementLost * lane->most;
-      if (c_.carried) bound += std::fabs(scale) * lane->carried;
-      lane->carried = half_ulp(precision_, got);
+      lane->steps = c_.carried ? lane->steps + 1 : 1;  // what was lost in each step adds up
+      bound += kElementLost * lane->most * lane->steps;
+      if (c_.carried) {
+        wanted += lane->carried;
+        lane->carried = wanted - scale * got;
+      }
     }
     worst_.take(std::fabs(scale * got - wanted), bound + kElementLost * std::fabs(wanted), name_);
   }

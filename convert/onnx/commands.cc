@@ -51,6 +51,8 @@ void check_options(const Request& request) {
   only(request.type.has_value(), "--dtype", "must be same");
   only(!request.recipe.empty(), "--recipe", "has no meaning: a graph needs none; it must be absent");
   only(!request.adapter.empty(), "--adapter", "must be absent");
+  only(request.chunk != kDefaultChunkBytes, "--chunk", "has no meaning: a graph is held in memory; it must be absent");
+  only(request.threads != 0, "--threads", "has no meaning: one thread does the work; it must be absent");
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -118,6 +120,7 @@ void fold(const Request&, Report&) {
 }
 
 void verify(const Request& request, Report& report) {
+  check_options(request);
   Model original = load_model(request.input), converted = load_model(request.output);
   if (identical(original, converted)) {
     report_identical(original, converted, report);

@@ -2,6 +2,7 @@
 #ifndef RMSNORM_CONVERT_ONNX_LINEAR_H_
 #define RMSNORM_CONVERT_ONNX_LINEAR_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace rmsnorm::convert::onnx {
 
 // Axes are counted from the end: -1 is the last. None lies further from the end than this.
 inline constexpr int kMaxAxis = 16;
+
+// Sets of axes: bit k stands for axis -1 - k; other numbers are no axis.
+inline std::uint32_t axis_bit(int axis) { return axis < 0 && axis >= -kMaxAxis ? 1u << (-1 - axis) : 0u; }
 
 struct Operand {
   int slot;

@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::uint32_t kAllAxes = (1u << kMaxAxis) - 1;
 
-std::uint32_t bit(int axis) { return axis < 0 && axis >= -kMaxAxis ? 1u << (-1 - axis) : 0u; }
-
 }  // namespace
 
 Sensitivity::Sensitivity(const Graph& graph, const Shapes& shapes, const Norms& norms)
@@ -50,7 +48,8 @@ std::uint32_t Sensitivity::mask(const TensorEntry& entry) const {
   for (const Use& use : linear_layers) {
     std::uint32_t content = of_use(use);
     for (int axis = -1; axis >= -kMaxAxis && carried; --axis) {
-      if ((all & bit(axis)) != 0 && ignores_shift(graph_, shapes_, use.node, {use.slot, axis})) content |= bit(axis);
+      if ((all & axis_bit(axis)) == 0) continue;
+      if (ignores_shift(graph_, shapes_, use.node, {use.slot, axis})) content |= axis_bit(axis);
     }
     all &= content;
   }
@@ -60,27 +59,27 @@ std::uint32_t Sensitivity::mask(const TensorEntry& entry) const {
 std::uint32_t Sensitivity::of_use(Use use) const {
   const auto norm = norm_of_root_.find(use.node);
   if (norm != norm_of_root_.end()) {
-    return use.slot == 0 && norms_.all[static_cast<std::size_t>(norm->second)].ignores_mean ? bit(-1) : 0;
+    return use.slot == 0 && norms_.all[static_cast<std::size_t>(norm->second)].ignores_mean ? axis_bit(-1) : 0;
   }
   const auto centring = norms_.centrings.find(use.node);
-  if (centring != norms_.centrings.end() && use.slot == 0) return bit(centring->second.axis);
+  if (centring != norms_.centrings.end() && use.slot == 0) return axis_bit(centring->second.axis);
   const std::string_view op = graph_.op(use.node);
   if (op == "Shape" || op == "Size") return kAllAxes;
   std::uint32_t content = 0;
   const std::uint32_t output = node_masks_[static_cast<std::size_t>(use.node)];
   for (int axis = -1; axis >= -kMaxAxis; --axis) {
-    if ((output & bit(axis)) == 0) continue;
+    if ((output & axis_bit(axis)) == 0) continue;
     const auto operands = linear_operands(graph_, shapes_, use.node, axis);
     if (!operands) continue;
     for (const Operand& operand : *operands) {
-      if (operand.slot == use.slot) content |= bit(operand.axis);
+      if (operand.slot == use.slot) content |= axis_bit(operand.axis);
     }
   }
   return content;
 }
 
 bool Sensitivity::may_shift(const std::string& tensor, int axis) const {
-  return (mask(graph_.tensor(tensor)) & bit(axis)) != 0;
+  return (mask(graph_.tensor(tensor)) & axis_bit(axis)) != 0;
 }
 
 std::string Sensitivity::who_minds(const std::string& tensor, int axis) const {
@@ -91,7 +90,7 @@ std::string Sensitivity::who_minds(const std::string& tensor, int axis) const {
     if (entry.is_output) return it + " is an output of the graph";
     if (entry.in_subgraph) return it + " is read by a graph inside a node";
     const auto minds = std::find_if(entry.uses.begin(), entry.uses.end(),
-                                    [&](const Use& use) { return (of_use(use) & bit(axis)) == 0; });
+                                    [&](const Use& use) { return (of_use(use) & axis_bit(axis)) == 0; });
     if (minds == entry.uses.end()) return "";
     // Follow those who only hand it on.
     bool carried = false;

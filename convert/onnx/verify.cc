@@ -22,12 +22,18 @@ struct Value {
   int axis = 0;             // the mean along it is subtracted; 0: nothing is
   double epsilon = -1;      // not negative: normalised with it, and not named in the original
   std::string weight = {};  // ... and multiplied by this constant of the new graph
+  // Axes (axis_bit) along which a number for each line is added, which is not known: all but readers that ignore such
+  // numbers must not see it. It comes from a sum of which only a part is centred.
+  std::uint32_t shifted = 0;
+  // Axes along which it differs from the tensor by a number for each line.
+  std::uint32_t moved() const { return axis_bit(axis) | shifted; }
   bool operator==(const Value&) const = default;
 };
 
 std::string text_of(const Value& value) {
   if (value.tensor.empty()) return "not known";
   if (value.epsilon >= 0) return fmt::format("{} normalised", value.tensor);
+  if (value.shifted != 0) return fmt::format("{}, of which a part is centred", value.tensor);
   if (value.axis == 0) return value.tensor;
   return fmt::format("{} centred along axis {}", value.tensor, value.axis);
 }
@@ -154,6 +160,8 @@ class Prover {
   void understand(int n);
   bool same_node(int n, int old) const;
   std::string copied_with_axis(int n, int old);
+  std::optional<std::uint32_t> moved_input(int n, int old, int slot, std::uint32_t axes);
+  std::optional<std::uint32_t> moved_output(int n, int old);
   bool rms_norm(int n);
   bool parameters(int n);
   bool cast(int n);
@@ -167,12 +175,14 @@ class Prover {
 
   // The original's tensor; where it is another one with its mean subtracted, as such.
   Value canonical(const std::string& name) const {
-    const TensorEntry& entry = old_graph_.tensor(name);
-    const auto centring = old_norms_.centrings.find(entry.producer);
-    if (entry.producer >= 0 && centring != old_norms_.centrings.end() && old_graph_.op(entry.producer) == "Sub") {
-      return {centring->second.x, centring->second.axis};
+    Value found{name};
+    for (;;) {
+      const int n = old_graph_.tensor(found.tensor).producer;
+      const auto centring = old_norms_.centrings.find(n);
+      if (n < 0 || centring == old_norms_.centrings.end() || old_graph_.op(n) != "Sub") return found;
+      if (found.axis != 0 && found.axis != centring->second.axis) return found;
+      found = {centring->second.x, centring->second.axis};
     }
-    return {name};
   }
 
   // Its mean is 0 in the original already.
@@ -442,20 +452,24 @@ std::string Prover::compare_centred(const std::string& fresh, const Array& now, 
   const Lines lines = lines_along(wanted.dims, at);
   const double u = unit_roundoff(now.type);
   centre(wanted, at, false);
-  // Elements: one rounding each, or where the file says so (--carry-rounding) one rounding of a neighbour more.
+  // For --carry-rounding's random vectors; the elements are checked for what they are.
   std::vector<double> largest(lines.outer * lines.inner, 0);
   const auto line_of = [&](std::size_t i) { return i / (lines.length * lines.inner) * lines.inner + i % lines.inner; };
   for (std::size_t i = 0; i < wanted.values.size(); ++i) {
     largest[line_of(i)] = std::max(largest[line_of(i)], std::fabs(wanted.values[i]));
   }
   const double least = now.type == pb::TensorProto::FLOAT16 ? 0x1p-25 : 0x1p-134;  // half the smallest number
+  // Elements: one rounding each; where the file says so (--carry-rounding), of the exact one and what those before it in
+  // its line have lost.
+  std::vector<double> lost(largest.size(), 0);
   for (std::size_t i = 0; i < wanted.values.size(); ++i) {
-    const double error = std::fabs(now.values[i] - wanted.values[i]);
-    const double neighbour = carried_ ? largest[line_of(i)] : 0;
-    const double allowed = u * (std::fabs(wanted.values[i]) + neighbour) + (carried_ ? 2 : 1) * least;
+    const double exact = wanted.values[i] + lost[line_of(i)];
+    if (carried_) lost[line_of(i)] = exact - now.values[i];
+    const double error = std::fabs(now.values[i] - exact);
+    const double allowed = u * std::fabs(exact) + least;
     if (!(error <= allowed)) {
       return fmt::format("{} is not the original's centred along axis {}: element {} is {} and must be {}", fresh, axis,
-                         i, now.values[i], wanted.values[i]);
+                         i, now.values[i], exact);
     }
     proof_.worst_error = std::max(proof_.worst_error, error / allowed);
   }
@@ -501,14 +515,65 @@ std::string Prover::compare_centred(const std::string& fresh, const Array& now, 
   return "";
 }
 
+// Axes along which an input differs from the original's by a number for each line; a constant: one of `axes`, along
+// which it is centred. Nothing if it differs otherwise.
+std::optional<std::uint32_t> Prover::moved_input(int n, int old, int slot, std::uint32_t axes) {
+  const std::string& fresh = new_graph_.input(n, slot);
+  const std::string& before = old_graph_.input(old, slot);
+  if (differs(fresh, before).empty()) return 0;
+  if (fresh.empty() || before.empty() || !differs_in_type(fresh, before).empty()) return std::nullopt;
+  const Value found = value(fresh), itself = canonical(before);
+  if (found.tensor == itself.tensor && found.epsilon < 0) return found.moved() | itself.moved();
+  if (!new_graph_.is_constant(fresh) || !old_graph_.is_constant(before)) return std::nullopt;
+  for (int axis = -1; axis >= -kMaxAxis; --axis) {
+    if ((axes & axis_bit(axis)) != 0 && centred_constant(fresh, before, axis).empty()) return axis_bit(axis);
+  }
+  return std::nullopt;
+}
+
+// Axes along which the output differs from the original's by a number for each line: such numbers are carried on (in
+// one input after the other, the others being what they are) or ignored. Nothing if it may differ otherwise.
+std::optional<std::uint32_t> Prover::moved_output(int n, int old) {
+  const int count = old_graph_.node(old).input_size();
+  std::vector<std::map<int, int>> carried(static_cast<std::size_t>(count));  // by slot: its axis, and the output's
+  std::vector<std::uint32_t> axes(static_cast<std::size_t>(count), 0);
+  for (int axis = -1; axis >= -kMaxAxis; --axis) {
+    for (const Operand& operand :
+         linear_operands(old_graph_, old_shapes_, old, axis).value_or(std::vector<Operand>())) {
+      if (operand.slot >= count) continue;
+      carried[static_cast<std::size_t>(operand.slot)].try_emplace(operand.axis, axis);
+      axes[static_cast<std::size_t>(operand.slot)] |= axis_bit(operand.axis);
+    }
+  }
+  const bool norm = std::any_of(old_norms_.all.begin(), old_norms_.all.end(), [&](const Norm& candidate) {
+    return candidate.form == Form::kOperator && candidate.root == old && candidate.ignores_mean;
+  });
+  std::uint32_t result = 0;
+  for (int slot = 0; slot < count; ++slot) {
+    const auto moved = moved_input(n, old, slot, axes[static_cast<std::size_t>(slot)]);
+    if (!moved) return std::nullopt;
+    for (int axis = -1; axis >= -kMaxAxis; --axis) {
+      if ((*moved & axis_bit(axis)) == 0) continue;
+      const auto& on = carried[static_cast<std::size_t>(slot)];
+      if (const auto found = on.find(axis); found != on.end()) {
+        result |= axis_bit(found->second);
+        continue;
+      }
+      const bool ignored = norm ? slot == 0 && axis == -1 : ignores_shift(old_graph_, old_shapes_, old, {slot, axis});
+      if (!ignored) return std::nullopt;
+    }
+  }
+  return result;
+}
+
 // The same node as in the original: with the same inputs, or with inputs that differ by a mean that it carries on or
 // ignores. Empty if shown, else what is wrong.
 std::string Prover::copied_with_axis(int n, int old) {
   const int count = old_graph_.node(old).input_size();
-  const auto finish = [&](int axis) {
+  const auto finish = [&](int axis, std::uint32_t shifted = 0) {
     for (const auto& output : old_graph_.node(old).output()) {
       if (output.empty()) continue;
-      values_[output] = axis == 0 ? canonical(output) : Value{output, axis};
+      values_[output] = axis == 0 && shifted == 0 ? canonical(output) : Value{output, axis, -1, {}, shifted};
     }
     ++proof_.nodes;
     const auto norm = norm_of_.find(new_graph_.output(n));
@@ -549,23 +614,9 @@ std::string Prover::copied_with_axis(int n, int old) {
       nearest = wrong;
     }
   }
-  // Readers that ignore a mean.
-  for (int k = 0; k < count; ++k) {
-    const Value found = value(new_graph_.input(n, k));
-    if (found.axis == 0 || found.epsilon >= 0 || canonical(old_graph_.input(old, k)).tensor != found.tensor) continue;
-    bool others = true;
-    for (int j = 0; j < count; ++j) {
-      others &= j == k || differs(new_graph_.input(n, j), old_graph_.input(old, j)).empty();
-    }
-    const bool norm = std::any_of(old_norms_.all.begin(), old_norms_.all.end(), [&](const Norm& candidate) {
-      return candidate.form == Form::kOperator && candidate.root == old && candidate.ignores_mean;
-    });
-    const bool ignored =
-        norm ? k == 0 && found.axis == -1 : ignores_shift(old_graph_, old_shapes_, old, {k, found.axis});
-    if (others && ignored) {
-      ++proof_.carried;
-      return finish(0);
-    }
+  if (const auto moved = moved_output(n, old)) {
+    ++proof_.carried;
+    return finish(0, *moved);
   }
   return nearest;
 }
@@ -622,7 +673,7 @@ bool Prover::rms_norm(int n) {
   }
   if (is_original_norm(output, x, rms->epsilon, rms->weight, "")) return true;
   const bool centred = x.axis == -1 || (x.axis == 0 && is_centred(x.tensor, -1));
-  if (!centred || old_graph_.has_tensor(output)) return false;
+  if (!centred || x.shifted != 0 || old_graph_.has_tensor(output)) return false;
   values_[output] = {x.tensor, x.axis, rms->epsilon, rms->weight};
   return true;
 }
@@ -662,8 +713,10 @@ void Prover::understand(int n) {
   if (is_mean) return;  // part of the subtraction, which alone reads it
   if (centring != new_norms_.centrings.end()) {
     const Value x = value(centring->second.x);
-    if (!x.tensor.empty() && x.epsilon < 0 && (x.axis == 0 || x.axis == centring->second.axis)) {
-      values_[output] = {x.tensor, centring->second.axis};
+    if (!x.tensor.empty() && x.epsilon < 0) {
+      const int axis = centring->second.axis;
+      const std::uint32_t others = x.moved() & ~axis_bit(axis);
+      values_[output] = others == 0 ? Value{x.tensor, axis} : Value{x.tensor, 0, -1, {}, others | axis_bit(axis)};
       proof_.operations += old_graph_.has_tensor(output) ? 0 : 1;
       proof_.nodes += old_graph_.has_tensor(output) ? 1 : 0;
       return;

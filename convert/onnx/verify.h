@@ -1,5 +1,6 @@
 // Proves that one graph computes what another computes, without running either: each tensor of the new graph is shown
-// to be a tensor of the original, or one with its mean along an axis subtracted. It knows nothing of the plan; the rules
+// to be a tensor of the original, one with its mean along an axis subtracted, or one with some number for each line
+// along an axis added, which only readers that ignore it may see. It knows nothing of the plan; the rules
 // of operators (linear.h) and the recogniser are shared with it.
 #ifndef RMSNORM_CONVERT_ONNX_VERIFY_H_
 #define RMSNORM_CONVERT_ONNX_VERIFY_H_

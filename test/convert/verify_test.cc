@@ -294,7 +294,8 @@ TEST_F(Verify, single_elements_of_folded_readers) {
   }
 }
 
-// One unit more only where rounding errors were carried, and said to be.
+// Each element is one rounding of the exact one and what those before it lost, or of the exact one alone: which of the
+// two, rmsnorm.json says, and the elements must bear it out.
 TEST_F(Verify, carried_rounding) {
   write_model("half", tiny_gpt2_config(), tiny_gpt2("BF16"));
   Request carried = request("half", "carried");
@@ -305,6 +306,35 @@ TEST_F(Verify, carried_rounding) {
   told["operations"]["carry_rounding"] = false;
   write("carried/rmsnorm.json", told.dump());
   expect_difference("half", "carried", "what rounding may cause");
+  Request plain = request("half", "plain");
+  convert(plain);
+  verify("half", "plain");
+  told = Json::parse(read("plain/rmsnorm.json"));
+  told["operations"]["carry_rounding"] = true;
+  write("plain/rmsnorm.json", told.dump());
+  expect_difference("half", "plain", "what rounding may cause");
+}
+
+// One unit in one element, which a carried error could explain, is seen in what follows it.
+TEST_F(Verify, carried_rounding_is_followed) {
+  write_model("half", tiny_gpt2_config(), tiny_gpt2("BF16"));
+  Request carried = request("half", "carried");
+  carried.carry_rounding = true;
+  convert(carried);
+  const Tensors right = read_model("carried");
+  for (const char* name :
+       {"transformer.wte.weight", "transformer.h.0.mlp.c_proj.weight", "transformer.h.0.mlp.c_proj.bias"}) {
+    Tensors wrong = right;
+    double& value = wrong.at(name).values[2];
+    ASSERT_NE(value, 0);
+    value += 0x1p-7 * std::exp2(std::ilogb(value));
+    write_model("mutant", Json::parse(read("carried/config.json")), wrong);
+    for (const char* beside : {"config.json", "rmsnorm.json", "modeling_rmsnorm.py"}) {
+      write(std::string("mutant/") + beside, read(std::string("carried/") + beside));
+    }
+    expect_difference("half", "mutant", std::string(name).substr(0, std::string(name).rfind('.')));
+    std::filesystem::remove_all(path("mutant"));
+  }
 }
 
 TEST_F(Verify, shapes_and_types) {

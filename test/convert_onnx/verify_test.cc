@@ -162,10 +162,183 @@ TEST(OnnxVerify, one_rounding_of_the_element_itself) {
   array.values[1] += 0x1p-24;
   store_array(table, array);
   EXPECT_NE(proof(original, changed), "equal");
-  auto& rounding = *changed.add_metadata_props();
-  rounding.set_key(kRounding);
-  rounding.set_value(kCarried);
-  EXPECT_EQ(proof(original, changed), "equal");
+}
+
+// What the file says of its rounding must be what its numbers show: f16 of these thirds is rounded in each place.
+TEST(OnnxVerify, carried_rounding_is_followed) {
+  pb::ModelProto original = two_norms();
+  for (auto& tensor : *original.mutable_graph()->mutable_initializer()) {
+    Array array = *read_array(tensor, "/nonexistent");
+    array.type = pb::TensorProto::FLOAT16;
+    for (double& value : array.values) value = round_to_type(array.type, value / 3);
+    store_array(tensor, array);
+  }
+  original.mutable_graph()->mutable_input(1)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      pb::TensorProto::FLOAT16);
+  const auto say = [](pb::ModelProto& model) {
+    auto& rounding = *model.add_metadata_props();
+    rounding.set_key(kRounding);
+    rounding.set_value(kCarried);
+  };
+  pb::ModelProto plain = converted(original, Target::kOnnxPlain), carried = plain;
+  Array table = *read_array(*constant(original, "table"), "/nonexistent");
+  centre(table, 1, true);
+  store_array(*constant(carried, "table"), table);
+  EXPECT_EQ(proof(original, plain), "equal");
+  EXPECT_NE(proof(original, carried), "equal");
+  say(plain);
+  say(carried);
+  EXPECT_NE(proof(original, plain), "equal");
+  EXPECT_EQ(proof(original, carried), "equal");
+  for (std::size_t i = 0; i < table.values.size(); ++i) {  // by one unit, each, and its neighbour keeps what it took on
+    Array wrong = table;
+    wrong.values[i] += std::exp2(std::ilogb(wrong.values[i])) * 0x1p-10;
+    pb::ModelProto changed = carried;
+    store_array(*constant(changed, "table"), wrong);
+    EXPECT_NE(proof(original, changed), "equal") << i;
+  }
+}
+
+// A norm that stays (its scale is no constant) and a layer whose columns sum to 0 read a sum into which a stream goes
+// that is converted.
+pb::ModelProto norm_that_stays(const char* reader = "LayerNormalization", float last_weight = -1) {
+  GraphBuilder b;
+  b.input("i", {4}, pb::TensorProto::INT64).input("fed", {4, 4}).input("other", {4, 4}).input("scale", {4});
+  b.output("n").output("m").output("y").output("z");
+  b.constant("table", {3, 4}, {1, 2, 3, 4, 5, 7, 9, 9, 1, 0, 0, 1}).constant("half", {}, {0.5f});
+  b.constant("w", {4}, {1, 2, 3, 4}).constant("b", {4}, {4, 3, 2, 1}).constant("v", {4}, {2, 2, 3, 3});
+  b.constant("zero_sum", {4, 2}, {1, 2, -1, 2, 1, -3, last_weight, -1});
+  b.node("Gather", {"table", "i"}, "x");
+  b.node("LayerNormalization", {"x", "w", "b"}, "n");
+  b.node("LayerNormalization", {"x", "v"}, "m");
+  b.node("Add", {"x", "fed"}, "sum");
+  b.node("Mul", {"sum", "half"}, "scaled");
+  b.node("Sub", {"other", "scaled"}, "s");
+  if (std::string(reader) == "LayerNormalization") {
+    b.node(reader, {"s", "scale"}, "y");
+  } else {
+    b.node(reader, {"s"}, "y");
+  }
+  b.node("MatMul", {"s", "zero_sum"}, "z");
+  return b.model;
+}
+
+pb::ModelProto partly_converted(const pb::ModelProto& original, Target target, int norms) {
+  Model model = parsed(original);
+  const Graph graph(model);
+  const Shapes shapes(graph);
+  const Norms found = recognise_norms(graph, shapes);
+  const Plan plan = make_plan(graph, shapes, found, {});
+  EXPECT_EQ(plan.converted, norms);
+  rewrite(model, graph, shapes, found, plan, target, false);
+  return model.proto;
+}
+
+TEST(OnnxVerify, norms_that_stay_ignore_what_is_added_to_a_line) {
+  const pb::ModelProto original = norm_that_stays();
+  for (const Target target : kTargets) {
+    const pb::ModelProto changed = partly_converted(original, target, 2);
+    EXPECT_EQ(proof(original, changed), "equal") << name_of(convert::kTargets, target);
+    // The same changes, where a reader minds: it sees a sum of which a part is centred.
+    const auto with = [&](const pb::ModelProto& other) {
+      pb::ModelProto wrong = changed;
+      for (const char* name : {"y", "z"}) {
+        for (int n = 0; n < wrong.graph().node_size(); ++n) {
+          if (wrong.graph().node(n).output(0) != name) continue;
+          for (const auto& node : other.graph().node()) {
+            if (node.output(0) == name) *wrong.mutable_graph()->mutable_node(n) = node;
+          }
+        }
+      }
+      pb::ModelProto weight = other;
+      *constant(wrong, "zero_sum") = *constant(weight, "zero_sum");
+      return proof(other, wrong);
+    };
+    EXPECT_EQ(with(original), "equal");
+    for (const char* minds : {"Relu", "Sigmoid", "Identity", "Softmax"}) {
+      EXPECT_NE(with(norm_that_stays(minds)), "equal") << minds;
+    }
+    EXPECT_NE(with(norm_that_stays("LayerNormalization", -2)), "equal");
+  }
+}
+
+TEST(OnnxVerify, a_part_of_a_sum_must_be_the_originals_centred) {
+  const pb::ModelProto original = norm_that_stays();
+  const pb::ModelProto right = partly_converted(original, Target::kOnnxPlain, 2);
+  const auto wrong = [&](const std::function<void(pb::ModelProto&)>& change) {
+    pb::ModelProto changed = right;
+    change(changed);
+    return proof(original, changed);
+  };
+  EXPECT_EQ(wrong([](auto&) {}), "equal");
+  EXPECT_NE(wrong([](auto& m) {  // one element of the table
+              Array table = *read_array(*constant(m, "table"), "/nonexistent");
+              table.values[6] += 1;
+              store_array(*constant(m, "table"), table);
+            }),
+            "equal");
+  EXPECT_NE(wrong([](auto& m) {  // centred along the wrong axis
+              Array table{pb::TensorProto::FLOAT, {3, 4}, {1, 2, 3, 4, 5, 7, 9, 9, 1, 0, 0, 1}};
+              centre(table, 0, false);
+              store_array(*constant(m, "table"), table);
+            }),
+            "equal");
+  for (const char* name : {"sum", "scaled", "s", "y", "z"}) {  // another tensor in the place of each input
+    for (int slot = 0; slot < 2; ++slot) {
+      EXPECT_NE(wrong([&](auto& m) {
+                  for (auto& node : *m.mutable_graph()->mutable_node()) {
+                    if (node.output(0) == name) node.set_input(slot, slot == 0 ? "n" : "m");
+                  }
+                }),
+                "equal")
+          << name << slot;
+    }
+  }
+}
+
+// The norm reads a sum with a part that is not centred as an RMSNorm: the operation before it is left out.
+TEST(OnnxVerify, an_rms_norm_minds_what_is_added_to_a_line) {
+  GraphBuilder b;
+  b.model = two_norms();
+  b.model.mutable_graph()->mutable_node(5)->set_output(0, "z");
+  b.node("Add", {"x", "fed"}, "sum");
+  b.node("LayerNormalization", {"sum", "v"}, "y");
+  b.output("z");
+  const pb::ModelProto original = b.model;
+  for (const Target target : kTargets) {
+    pb::ModelProto changed = converted(original, target);
+    EXPECT_EQ(proof(original, changed), "equal") << name_of(convert::kTargets, target);
+    bool found = false;
+    for (auto& node : *changed.mutable_graph()->mutable_node()) {
+      for (auto& input : *node.mutable_input()) {
+        if (node.output(0) != "sum" || input == "x") continue;
+        EXPECT_EQ(input, "fed_centred");
+        input = "fed";
+        found = true;
+      }
+    }
+    EXPECT_TRUE(found);
+    EXPECT_NE(proof(original, changed), "equal") << name_of(convert::kTargets, target);
+  }
+}
+
+// The norm ignores a mean along its own axis, and no other.
+TEST(OnnxVerify, means_along_another_axis) {
+  const auto graph = [](std::int64_t axis) {
+    GraphBuilder b;
+    b.input("fed", {4, 4}).input("scale", {4}).output("y");
+    pb::AttributeProto& axes = *b.node("ReduceMean", {"fed"}, "mean").add_attribute();
+    axes.set_name("axes");
+    axes.set_type(pb::AttributeProto::INTS);
+    axes.add_ints(axis);
+    b.node("Sub", {"fed", "mean"}, "d");
+    b.node("LayerNormalization", {"d", "scale"}, "y");
+    return b.model;
+  };
+  EXPECT_EQ(proof(graph(0), graph(0)), "equal");
+  EXPECT_EQ(proof(graph(1), graph(-1)), "equal");
+  EXPECT_NE(proof(graph(0), graph(1)), "equal");
+  EXPECT_NE(proof(graph(1), graph(0)), "equal");
 }
 
 TEST(OnnxVerify, attributes_of_new_nodes) {

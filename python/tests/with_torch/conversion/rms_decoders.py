@@ -2,6 +2,7 @@
 
 from checkpoints import Case
 from decoders import LLAMA_LIKE, ids
+from encoders import pair_ids
 
 UNTIED = {**LLAMA_LIKE, "tie_word_embeddings": False}
 HEADS = {**LLAMA_LIKE, "head_dim": 8}
@@ -48,6 +49,25 @@ QWEN_3_NEXT = {
     "decoder_sparse_step": 1,
 }
 
+T5_GEMMA = {"vocab_size": HEADS["vocab_size"], "encoder": HEADS, "decoder": {**HEADS, "num_hidden_layers": 3}}
+GEMMA_3 = {
+    "text_config": HEADS,
+    "vision_config": {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 16,
+        "patch_size": 4,
+    },
+    "mm_tokens_per_image": 4,
+}
+
+
+def text_ids(config):
+    return ids(config.text_config)
+
+
 # rms: the norms whose weight is trivial afterwards.
 RMS_DECODERS = [
     Case("llama", "LlamaForCausalLM", UNTIED, ids, rms=5),
@@ -77,6 +97,8 @@ RMS_DECODERS = [
     Case("gemma", "GemmaForCausalLM", HEADS, ids, rms=4),
     Case("gemma2", "Gemma2ForCausalLM", HEADS, ids, rms=4),
     Case("gemma3_text", "Gemma3ForCausalLM", HEADS, ids, rms=4),
+    Case("gemma3", "Gemma3ForConditionalGeneration", GEMMA_3, text_ids, rms=4),
+    Case("t5gemma", "T5GemmaForConditionalGeneration", T5_GEMMA, pair_ids, rms=14),
     Case("gemma3n_text", "Gemma3nForCausalLM", GEMMA_3N, ids, rms=6),
     Case(
         "gemma4_text",

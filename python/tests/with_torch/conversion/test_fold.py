@@ -11,7 +11,10 @@ from test_families import EXACT, ROUNDINGS, each
 
 CASES = {case.name: case for case in RMS_DECODERS}
 # Stored as the gain less 1.
-ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "vaultgemma", "recurrent_gemma", "qwen3_next", "qwen3_5_text")
+ONE_PLUS = (
+    *("gemma", "gemma2", "gemma3_text", "gemma3", "t5gemma", "vaultgemma", "recurrent_gemma"),
+    *("qwen3_next", "qwen3_5_text"),
+)
 
 
 @pytest.mark.parametrize(("case", "dtype"), each(RMS_DECODERS, TYPES))

@@ -90,6 +90,24 @@ def whisper():
     return encoder, lambda m, x: m(input_features=x).last_hidden_state, features
 
 
+def dinov2():
+    """With LayerScale."""
+    config = transformers.Dinov2Config(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        image_size=16,
+        patch_size=4,
+        attn_implementation="eager",
+    )
+    model = transformers.Dinov2ForImageClassification(config)
+    return (
+        model,
+        lambda m, x: m(pixel_values=x).logits,
+        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),
+    )
+
+
 def bert():
     config = transformers.BertConfig(
         vocab_size=50,
@@ -116,7 +134,7 @@ def export(family, path, new, opset):
 
 
 # Norms; of them converted; operations inserted. Whisper's stream starts behind a GELU.
-FAMILIES = {gpt2: (5, 5, 0), vit: (5, 5, 0), whisper: (5, 5, 1), bert: (5, 1, 0)}
+FAMILIES = {gpt2: (5, 5, 0), vit: (5, 5, 0), dinov2: (5, 5, 0), whisper: (5, 5, 1), bert: (5, 1, 0)}
 EXPORTERS = [(False, 14), (False, 17), (True, 18), (True, 23)]
 
 

@@ -49,17 +49,6 @@ const char* folded_name(Folded folded) {
   return folded == Folded::kNone ? "none" : folded == Folded::kBias ? "bias" : "full";
 }
 
-double power_of_scale(std::vector<double> scale) {
-  if (scale.empty()) return 1;
-  for (double& value : scale) value = std::fabs(value);
-  std::sort(scale.begin(), scale.end());
-  const std::size_t middle = scale.size() / 2;
-  const double median = scale.size() % 2 == 1 ? scale[middle] : (scale[middle - 1] + scale[middle]) / 2;
-  if (!(median > 0) || !std::isfinite(median)) return 1;
-  const double below = std::ldexp(1.0, std::ilogb(median));
-  return median - below > 2 * below - median ? 2 * below : below;
-}
-
 Planner::Planner(const Model& model, const Request& request, Purpose purpose)
     : model_(model), request_(request), purpose_(purpose), affine_(request.affine) {
   if (purpose == Purpose::kConvert) target_ = find_target(model.recipe, target_name(request.target));

@@ -94,9 +94,6 @@ struct Plan {
 // Throws Refusal when the model cannot be converted as the request says.
 Plan make_plan(const Model& model, const Request& request, Purpose purpose);
 
-// The power of two that stands for a LayerScale vector: the nearest to the median of the magnitudes, 1 for a median 0.
-double power_of_scale(std::vector<double> scale);
-
 const char* folded_name(Folded folded);
 
 }  // namespace rmsnorm::convert::checkpoint

@@ -4,6 +4,7 @@
 
 #include "convert/checkpoint/planner.h"
 #include "convert/checkpoint/table.h"
+#include "convert/layer_scale.h"
 
 namespace rmsnorm::convert::checkpoint {
 

@@ -3,6 +3,7 @@
 #include "convert/convert.h"
 #include "convert/names.h"
 #include "convert/onnx/draw.h"
+#include "convert/onnx/layer_scale.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/report.h"
 #include "convert/refusal.h"
@@ -17,6 +18,7 @@ struct Understood {
   explicit Understood(const Request& request)
       : model(load_model(request.input)),
         expansions(expand_fused_norms(model)),
+        scales(move_layer_scales(model)),
         graph(model),
         shapes(graph),
         norms(recognise_norms(graph, shapes)),
@@ -27,6 +29,7 @@ struct Understood {
 
   Model model;
   std::vector<Expansion> expansions;
+  std::vector<MovedScale> scales;
   Graph graph;
   Shapes shapes;
   Norms norms;
@@ -102,6 +105,7 @@ void convert(const Request& request, Report& report) {
     }
   }
   restore_fused_norms(it.model, kept);
+  restore_layer_scales(it.model, it.scales, it.plan);
   auto& property = *it.model.proto.add_metadata_props();
   property.set_key(kProvenance);
   property.set_value(fmt::format("rmsnorm {}, target {}, {} of {} norms", rn_version(), name_of(kTargets, it.target),
@@ -128,6 +132,7 @@ void verify(const Request& request, Report& report) {
   }
   expand_fused_norms(original);
   expand_fused_norms(converted);
+  move_layer_scales(original, &converted);
   const Proof proof = prove_equal(original, converted, request.vectors);
   report.json["original"] = request.input;
   report.json["converted"] = request.output;

@@ -217,7 +217,8 @@ std::optional<Array> Graph::constant(const std::string& name) const {
   }
   std::optional<Array> array;
   if (const pb::TensorProto* stored = literal(at)) {
-    array = read_array(*stored, model_.folder);
+    const auto exact = model_.exact.find(at);
+    array = exact != model_.exact.end() ? exact->second : read_array(*stored, model_.folder);
   } else {
     const pb::NodeProto& source = node(tensor(at).producer);
     if (const auto* a = find_attribute(source, "value_float")) array = Array{pb::TensorProto::FLOAT, {}, {a->f()}};

@@ -2,14 +2,13 @@
 #ifndef RMSNORM_CONVERT_ONNX_MODEL_H_
 #define RMSNORM_CONVERT_ONNX_MODEL_H_
 
+#include <map>
 #include <string>
 
-#include "onnx.pb.h"
+#include "convert/onnx/array.h"
 #include "tools/formats/source.h"
 
 namespace rmsnorm::convert::onnx {
-
-namespace pb = rmsnorm::onnx_proto;
 
 // Keys of metadata_props that say where a converted file comes from start with this.
 inline constexpr char kProvenance[] = "rmsnorm.converted";
@@ -29,6 +28,7 @@ struct Model {
   std::string path;    // for messages
   std::string folder;  // external data lies below it
   pb::ModelProto proto;
+  std::map<std::string, Array> exact;  // numbers of initialisers that the program has made, before they are rounded
 };
 
 // Throws a Refusal (R14) for bytes that are no ONNX model, for shapes that do not fit their data, for names that are

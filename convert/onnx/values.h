@@ -7,17 +7,8 @@
 #include <vector>
 
 #include "convert/onnx/model.h"
-#include "tools/formats/tensor.h"
 
 namespace rmsnorm::convert::onnx {
-
-using tools::Shape;
-
-struct Array {
-  int type = pb::TensorProto::FLOAT;
-  Shape dims;
-  std::vector<double> values;
-};
 
 // f32, f16, bf16 and f64: what a norm can work on.
 bool is_float(int type);

@@ -2,6 +2,7 @@
 // succeeds.
 #include <cstdlib>
 
+#include "convert/onnx/layer_scale.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/rewrite.h"
 #include "convert/onnx/verify.h"
@@ -14,14 +15,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     Model model = parse_model(source, "/nonexistent");
     expand_fused_norms(model);
+    const auto moved = move_layer_scales(model);
     const Graph graph(model);
     const Shapes shapes(graph);
     const Norms norms = recognise_norms(graph, shapes);
     const Plan plan = make_plan(graph, shapes, norms, {});
     if (plan.converted == 0) return 0;
     rewrite(model, graph, shapes, norms, plan, convert::Target::kOnnxPlain, false);
+    restore_layer_scales(model, moved, plan);
     Model original = parse_model(source, "/nonexistent");
     expand_fused_norms(original);
+    move_layer_scales(original, &model);
     if (!prove_equal(original, model, 1).faults.empty()) std::abort();
   } catch (const tools::ToolError& error) {
     const bool expected = error.code() == tools::ExitCode::kBadInput || error.code() == tools::ExitCode::kInputOutput;

@@ -144,6 +144,8 @@ def test_exported(tmp_path, family, new, opset):
     source = tmp_path / "before.onnx"
     feeds = export(family, source, new, opset)
     norms, converted, inserted = FAMILIES[family]
+    if family is dinov2 and not new:
+        inserted = 1  # its positions come out of a Resize, which the new exporter computes beforehand
     targets = ["onnx-plain", "onnx-simplified"] + (["onnx-rms23"] if opset >= 18 else [])
     for target in targets:
         before, after, report = convert(source, tmp_path, "--target", target)

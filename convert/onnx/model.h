@@ -28,8 +28,8 @@ struct Model {
   std::string path;    // for messages
   std::string folder;  // external data lies below it
   pb::ModelProto proto;
-  std::map<std::string, Array> exact =
-      {};  // numbers of initialisers that the program has made, before they are rounded
+  // Numbers of initialisers that the program has made, before they are rounded.
+  std::map<std::string, Array> exact = {};
 };
 
 // Throws a Refusal (R14) for bytes that are no ONNX model, for shapes that do not fit their data, for names that are

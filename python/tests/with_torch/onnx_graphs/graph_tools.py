@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[4]
 PROGRAM = os.environ.get("RMSNORM_PROGRAM", str(ROOT / "build" / "release" / "rmsnorm"))
 OCR_MODEL = ROOT / "examples" / "data" / "ch_PP-OCRv4_rec_infer.onnx"
 
-REFUSED, DIFFERENT = 3, 5  # exit codes
+USAGE, REFUSED, DIFFERENT = 2, 3, 5  # exit codes
 
 
 def rmsnorm(*arguments, code=0):

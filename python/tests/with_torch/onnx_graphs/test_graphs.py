@@ -13,6 +13,7 @@ from graph_tools import (
     IDS,
     PROGRAM,
     REFUSED,
+    USAGE,
     Builder,
     convert,
     decoder,
@@ -470,6 +471,21 @@ def test_numbers_that_are_none_are_refused(tmp_path):
             values[3] = np.nan
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     assert convert(model, tmp_path, code=REFUSED)[2]["refused"]["code"] == "R10"
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        *[("convert", option) for option in ("--affine bias", "--entry op", "--dtype f16", "--adapter x")],
+        *[(command, o) for command in ("convert", "verify") for o in ("--chunk 1MiB", "--threads 2", "--recipe x")],
+    ],
+)
+def test_options_for_directories(command, option, tmp_path):
+    before, after, _ = convert(decoder(18).model(), tmp_path)
+    second = after if command == "verify" else tmp_path / "again.onnx"
+    said = rmsnorm(command, before, second, *option.split(), code=USAGE)["stderr"]
+    assert said.startswith(f"rmsnorm: {option.split()[0]} ")
+    assert not (tmp_path / "again.onnx").exists()
 
 
 def test_carried_rounding(tmp_path):

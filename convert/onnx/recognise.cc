@@ -119,6 +119,9 @@ class Recogniser {
       norm.fault = fmt::format("its stash_type is {}; it must be {} (f32)", stash, kStashType);
     }
     if (!std::isfinite(norm.epsilon) || norm.epsilon < 0) norm.fault = fmt::format("its epsilon is {}", norm.epsilon);
+    if (const int type = shapes_.type(norm.x); type != 0 && !is_float(type)) {
+      norm.fault = fmt::format("it normalises {}; it must be floats", type_name(type));
+    }
     return norm;
   }
 

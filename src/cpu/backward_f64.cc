@@ -20,7 +20,7 @@ class F64Gradient {
         dresidual_(row_address(call, call.dresidual, row)) {}
 
   void run(double* dweight, double* dbias) {
-    double mean_g, slope;  // slope: of the scaled row
+    Twofold mean_g, slope;  // slope: of the scaled row
     if (call_.slice) {
       take_totals(&mean_g, &slope);
     } else {
@@ -31,27 +31,18 @@ class F64Gradient {
   }
 
  private:
-  void sum_gradients(double* mean_g, double* slope) const {
+  void sum_gradients(Twofold* mean_g, Twofold* slope) const {
     CompensatedSum g_sum, gc_sum;
     for (int64_t i = 0; i < call_.cols; ++i) {
-      const double product = g(i);
-      const double rest = call_.weight.base == nullptr || !std::isfinite(product)
-                              ? 0
-                              : std::fma(read(dy_, call_.dy.type, i), factor(i), -product);
-      if (layer_) g_sum.add(product);
-      gc_sum.add_product(product, centred(i));
-      if (rest != 0 && std::isfinite(centred(i))) gc_sum.add(rest * centred(i));
-      // Products that cancel leave what the rounding of x - mean did to them. An inverse that is given, and larger than
-      // the row's own, makes it the largest term.
-      const double lost = layer_ ? product * centred_rest(i) : 0;
-      if (lost != 0 && std::isfinite(lost)) gc_sum.add(lost);
+      if (layer_) g_sum.add(g(i));
+      gc_sum.add(g(i) * centred(i));
     }
-    *mean_g = g_sum.total() / static_cast<double>(call_.cols);
-    *slope = gc_sum.total() / static_cast<double>(call_.total_cols) * slope_;
+    *mean_g = g_sum.twofold() / Twofold{static_cast<double>(call_.cols)};
+    *slope = gc_sum.twofold() / Twofold{static_cast<double>(call_.total_cols)} * slope_;
   }
 
   // Of a slice: what its whole row adds up to is given.
-  void take_totals(double* mean_g, double* slope) {
+  void take_totals(Twofold* mean_g, Twofold* slope) {
     const double d = static_cast<double>(call_.total_cols);
     const auto total = [&](const Operand& of) { return read(row_address(call_, of, row_), RN_F64, 0); };
     const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
@@ -62,19 +53,20 @@ class F64Gradient {
       mean_ = sum / d;
       correction_ = std::isfinite(mean_) ? std::fma(-mean_, d, sum) / d : 0;
     }
-    set_inverse(squares * scale_ * scale_ / d, root);
-    *mean_g = layer_ ? total(call_.sum_gradients) / d : 0;
-    *slope = total(call_.sum_products) * scale_ / d * slope_;
+    set_inverse(Twofold{squares * scale_ * scale_} / Twofold{d});
+    *mean_g = Twofold{layer_ ? total(call_.sum_gradients) : 0} / Twofold{d};
+    *slope = Twofold{total(call_.sum_products) * scale_} / Twofold{d} * slope_;
   }
 
-  void write_row(double mean_g, double slope, double* dweight, double* dbias) const {
+  void write_row(Twofold mean_g, Twofold slope, double* dweight, double* dbias) const {
     for (int64_t i = 0; i < call_.cols; ++i) {
       const double dy = read(dy_, call_.dy.type, i);
-      const double h = centred(i) * inv_;
+      const double h = (centred(i) * inv_).rounded();
       // The scale comes last: rows of 1e-315 have gradients beyond the range, whose terms must not meet as infinities.
-      double result = layer_ ? g(i) - mean_g : g(i);
-      if (i < call_.partial) result -= centred(i) * slope;
-      result = saved_ != nullptr ? result * read(saved_, RN_F64, 0) : result * inv_ * scale_;
+      Twofold through = layer_ ? g(i) - mean_g : g(i);
+      if (i < call_.partial) through = through - centred(i) * slope;
+      double result =
+          saved_ != nullptr ? (through * read(saved_, RN_F64, 0)).rounded() : (through * inv_).rounded() * scale_;
       if (added_ != nullptr) result = read(added_, call_.d_residual_out.type, i) + result;
       if (dweight != nullptr) dweight[i] += dy * h;
       if (dbias != nullptr) dbias[i] += dy;
@@ -83,23 +75,19 @@ class F64Gradient {
     }
   }
 
-  double factor(int64_t i) const {
-    const double w = read(call_.weight.base, call_.weight.type, i);
-    return call_.weight_offset != 0 ? w + call_.weight_offset : w;
+  Twofold factor(int64_t i) const {
+    const Twofold w = {read(call_.weight.base, call_.weight.type, i)};
+    return call_.weight_offset != 0 ? w + Twofold{call_.weight_offset} : w;
   }
-  double g(int64_t i) const {
+  Twofold g(int64_t i) const {
     const double dy = read(dy_, call_.dy.type, i);
-    return call_.weight.base == nullptr ? dy : dy * factor(i);
+    return call_.weight.base == nullptr ? Twofold{dy} : factor(i) * dy;
   }
-  double centred(int64_t i) const { return (read(x_, RN_F64, i) * scale_ - mean_) - correction_; }
-  // What centred(i) leaves out of the exact difference.
-  double centred_rest(int64_t i) const {
-    const double x = read(x_, RN_F64, i) * scale_, once = x - mean_;
-    return difference_error(x, mean_, once) + difference_error(once, correction_, once - correction_);
+  Twofold centred(int64_t i) const {
+    return Twofold{read(x_, RN_F64, i) * scale_} - Twofold{mean_} - Twofold{correction_};
   }
 
-  // inv_ is that of the scaled row. slope_ times mean(g x) is what the gradient takes away, but for a factor inv_:
-  // inv_^2, formed without the two roundings of inv_ where that can be; with epsilon outside the root inv_ / r.
+  // inv_ is that of the scaled row; slope_: see F64Inverse.
   void find_scale() {
     const int64_t counted = layer_ ? call_.cols : call_.partial;
     const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
@@ -118,18 +106,17 @@ class F64Gradient {
     }
     CompensatedSum squares;
     for (int64_t i = 0; i < counted; ++i) squares.add(centred(i) * centred(i));
-    set_inverse(squares.total() / static_cast<double>(counted), root);
+    set_inverse(squares.twofold() / Twofold{static_cast<double>(counted)});
   }
 
-  void set_inverse(double mean_square, double root) {
-    const double rms = std::sqrt(mean_square);
-    inv_ = inverse(rms, root, scale_, call_.epsilon_outside);
-    slope_ = 1 / (mean_square + call_.epsilon * scale_ * scale_);
-    if (saved_ != nullptr) {
-      inv_ = read(saved_, RN_F64, 0) / scale_;
-      slope_ = inv_ * inv_;
-    }
-    if (call_.epsilon_outside) slope_ = rms == 0 ? 0 : inv_ / rms;
+  void set_inverse(Twofold mean_square) {
+    const F64Inverse own = inverse(mean_square, call_.epsilon, scale_, call_.epsilon_outside);
+    inv_ = own.inv;
+    slope_ = own.slope;
+    if (saved_ == nullptr) return;
+    inv_ = {read(saved_, RN_F64, 0) / scale_};
+    const Twofold rms = square_root(mean_square);
+    slope_ = !call_.epsilon_outside ? inv_ * inv_ : rms.value == 0 ? Twofold{0} : inv_ / rms;
   }
 
   const BackwardCall& call_;
@@ -137,7 +124,8 @@ class F64Gradient {
   int64_t row_;
   const char *x_, *dy_, *added_, *saved_;
   char *dx_, *dresidual_;
-  double scale_ = 1, mean_ = 0, correction_ = 0, inv_ = 0, slope_ = 0;
+  double scale_ = 1, mean_ = 0, correction_ = 0;
+  Twofold inv_ = {0}, slope_ = {0};
 };
 
 }  // namespace

@@ -29,15 +29,16 @@ struct Elements {
   }
   double x(int64_t i) const { return read(at(call.x, i), RN_F64, 0); }
   double dy(int64_t i) const { return read(at(call.dy, i), call.dy.type, 0); }
-  double factor(int64_t i) const {
-    const double w = read(call.weight.base, call.weight.type, channel_of(i));
-    return call.weight_offset != 0 ? w + call.weight_offset : w;
+  Twofold factor(int64_t i) const {
+    const Twofold w = {read(call.weight.base, call.weight.type, channel_of(i))};
+    return call.weight_offset != 0 ? w + Twofold{call.weight_offset} : w;
   }
-  double g(int64_t i) const { return call.weight.base == nullptr ? dy(i) : dy(i) * factor(i); }
+  Twofold g(int64_t i) const { return call.weight.base == nullptr ? Twofold{dy(i)} : factor(i) * dy(i); }
 };
 
 struct F64Scale {
-  double scale, inv, slope;  // scale: a power of two; inv of the scaled elements; slope of mean(g x), but for inv
+  double scale;   // a power of two
+  F64Inverse of;  // the scaled elements
 };
 
 F64Scale scale_of(const Elements& e) {
@@ -50,20 +51,18 @@ F64Scale scale_of(const Elements& e) {
   }
   const double scale = scale_for(peak);
   CompensatedSum squares;
-  for (int64_t i = 0; i < e.count(); ++i) squares.add(e.x(i) * scale * (e.x(i) * scale));
-  const double mean = squares.total() / static_cast<double>(e.count()), rms = std::sqrt(mean);
-  const double inv = inverse(rms, root, scale, call.epsilon_outside);
-  const double slope = !call.epsilon_outside ? 1 / (mean + call.epsilon * scale * scale) : rms == 0 ? 0 : inv / rms;
-  return {scale, inv, slope};
+  for (int64_t i = 0; i < e.count(); ++i) squares.add_product(e.x(i) * scale, e.x(i) * scale);
+  const Twofold mean = squares.twofold() / Twofold{static_cast<double>(e.count())};
+  return {scale, inverse(mean, call.epsilon, scale, call.epsilon_outside)};
 }
 
 void forward(const Elements& e) {
   const F64Scale s = scale_of(e);
   for (int64_t i = 0; i < e.count(); ++i) {
-    double y = e.x(i) * s.scale * s.inv;
-    if (e.call.weight.base != nullptr) y *= e.factor(i);
-    if (e.call.bias.base != nullptr) y += read(e.call.bias.base, e.call.bias.type, e.channel_of(i));
-    write(e.at(e.call.out, i), e.call.out.type, 0, y);
+    Twofold y = s.of.inv * (e.x(i) * s.scale);
+    if (e.call.weight.base != nullptr) y = y * e.factor(i);
+    if (e.call.bias.base != nullptr) y = y + Twofold{read(e.call.bias.base, e.call.bias.type, e.channel_of(i))};
+    write(e.at(e.call.out, i), e.call.out.type, 0, y.rounded());
   }
 }
 
@@ -72,17 +71,13 @@ template <class Take>
 void backward(const Elements& e, const Take& take) {
   const F64Scale s = scale_of(e);
   CompensatedSum products;
-  for (int64_t i = 0; i < e.count(); ++i) {
-    const double g = e.g(i), x = e.x(i) * s.scale;
-    products.add_product(g, x);
-    if (e.call.weight.base != nullptr && std::isfinite(g * x)) products.add(std::fma(e.dy(i), e.factor(i), -g) * x);
-  }
-  const double slope = products.total() / static_cast<double>(e.count()) * s.slope;
+  for (int64_t i = 0; i < e.count(); ++i) products.add(e.g(i) * (e.x(i) * s.scale));
+  const Twofold slope = products.twofold() / Twofold{static_cast<double>(e.count())} * s.of.slope;
   for (int64_t i = 0; i < e.count(); ++i) {
     const double x = e.x(i) * s.scale, dy = e.dy(i);
     // The scale comes last: see backward_f64.cc.
-    const double result = (e.g(i) - x * slope) * s.inv * s.scale;
-    take(e.channel_of(i), dy * (x * s.inv), dy);
+    const double result = ((e.g(i) - slope * x) * s.of.inv).rounded() * s.scale;
+    take(e.channel_of(i), dy * (s.of.inv * x).rounded(), dy);
     write(e.at(e.call.out, i), e.call.out.type, 0, result);
   }
 }

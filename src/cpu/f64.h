@@ -9,6 +9,38 @@
 
 namespace rmsnorm {
 
+// A number and what its rounding left over (Dekker 1971). An infinity or a NaN may have any rest, which does not count.
+struct Twofold {
+  double value, rest = 0;
+
+  // A rest of 0 is not added: -0 stays -0.
+  double rounded() const { return rest != 0 && std::isfinite(rest) ? value + rest : value; }
+};
+inline Twofold operator*(Twofold a, double b) {
+  const double product = a.value * b;
+  return {product, std::fma(a.value, b, -product) + a.rest * b};
+}
+inline Twofold operator*(Twofold a, Twofold b) {
+  const Twofold product = a * b.value;
+  return {product.value, product.rest + a.value * b.rest};
+}
+inline Twofold operator-(Twofold a, Twofold b) {
+  const double difference = a.value - b.value, taken = a.value - difference;
+  const double error = (a.value - (difference + taken)) + (taken - b.value);
+  return {difference, error + (a.rest - b.rest)};
+}
+inline Twofold operator+(Twofold a, Twofold b) { return a - Twofold{-b.value, -b.rest}; }
+inline Twofold operator/(Twofold a, Twofold b) {
+  const double quotient = a.value / b.value;
+  return {quotient, ((std::fma(-quotient, b.value, a.value) + a.rest) - quotient * b.rest) / b.value};
+}
+inline Twofold square_root(Twofold a) {
+  const double root = std::sqrt(a.value);
+  if (root == 0) return {root};
+  return {root, (std::fma(-root, root, a.value) + a.rest) / (2 * root)};
+}
+inline Twofold scaled(Twofold a, int exponent) { return {std::ldexp(a.value, exponent), std::ldexp(a.rest, exponent)}; }
+
 // A sum whose rounding errors are kept (Neumaier 1974).
 class CompensatedSum {
  public:
@@ -17,25 +49,20 @@ class CompensatedSum {
     error_ += std::fabs(sum_) >= std::fabs(value) ? (sum_ - sum) + value : (value - sum) + sum_;
     sum_ = sum;
   }
-  // The product of a and b, without its rounding error getting lost.
-  void add_product(double a, double b) {
-    const double product = a * b;
-    add(product);
-    if (std::isfinite(product)) error_ += std::fma(a, b, -product);
+  void add(Twofold value) {
+    add(value.value);
+    if (std::isfinite(value.value) && std::isfinite(value.rest)) add(value.rest);
   }
+  // The product of a and b, without its rounding error getting lost.
+  void add_product(double a, double b) { add(Twofold{a} * b); }
   // Infinities leave a NaN in the error term; the plain sum says what became of them.
-  double total() const { return std::isfinite(error_) ? sum_ + error_ : sum_; }
+  Twofold twofold() const { return {sum_, std::isfinite(error_) ? error_ : 0}; }
+  double total() const { return twofold().rounded(); }
 
  private:
   double sum_ = 0;
   double error_ = 0;
 };
-
-// a - b less its rounded value `difference`, exactly (Knuth's two-sum).
-inline double difference_error(double a, double b, double difference) {
-  const double taken = a - difference;
-  return (a - (difference + taken)) + (taken - b);
-}
 
 // An operand's element as f64.
 inline double read(const char* row, rn_type type, int64_t i) {
@@ -67,16 +94,31 @@ inline double scale_for(double peak) {
   return std::ldexp(1.0, std::clamp(-exponent, -1000, 1000));
 }
 
-// 1 / sqrt(rms^2 + epsilon) or 1 / (rms + epsilon), from the scaled rms and the root of epsilon (outside: epsilon).
-// Epsilon is never squared with the scale, which would lose it beside a row of 1e308.
-inline double inverse(double rms, double root, double scale, bool outside) {
-  double scaled_root = root * scale;
-  if (root > 0) scaled_root = std::max(scaled_root, 0x1p-1022);
-  if (outside) return 1 / (rms + scaled_root);
-  const double large = scaled_root > rms ? scaled_root : rms;
-  if (large == 0 || large > 0x1.fffffffffffffp1023) return 1 / large;
-  const double ratio = (scaled_root > rms ? rms : scaled_root) / large;
-  return 1 / (large * std::sqrt(1 + ratio * ratio));
+// What a row that was scaled is divided by.
+struct F64Inverse {
+  Twofold inv;    // 1 / sqrt(mean_square + epsilon) or 1 / (rms + epsilon)
+  Twofold slope;  // inv^2, with epsilon outside the root inv / rms: of mean(g x) in the gradient, but for one inv
+};
+
+// From the scaled row's mean square.
+inline F64Inverse inverse(Twofold mean_square, double epsilon, double scale, bool outside) {
+  const double rms = std::sqrt(mean_square.value);
+  // Epsilon squared with the scale would be lost beside a row of 1e308 whose elements are equal.
+  double root = (outside ? epsilon : std::sqrt(epsilon)) * scale;
+  if (epsilon > 0) root = std::max(root, 0x1p-1022);
+  constexpr double kFloor = 0x1p-300, kCeiling = 0x1p300;
+  if (outside) {
+    const Twofold exact = square_root(mean_square);
+    const Twofold inv = Twofold{1} / (exact + Twofold{root});
+    return {inv, rms == 0 ? Twofold{0} : inv / exact};
+  }
+  const double sum = mean_square.value + root * root;
+  if (!(sum >= kFloor && sum <= kCeiling)) {  // zeros, equal elements, infinities, NaNs
+    const double inv = 1 / std::max(rms, root);
+    return {{std::isnan(rms) ? rms : inv}, {root > 0 ? std::min(1 / sum, 0x1p1023) : 1 / sum}};
+  }
+  const Twofold squares = mean_square + Twofold{epsilon * scale * scale};
+  return {Twofold{1} / square_root(squares), Twofold{1} / squares};
 }
 
 }  // namespace rmsnorm

@@ -30,8 +30,9 @@ struct F64Row {
 };
 
 struct F64Scale {
-  double mean, correction, inv;  // of the scaled row
-  double scale;                  // power of two that the elements are multiplied by
+  double mean, correction;  // of the scaled row
+  Twofold inv;
+  double scale;  // power of two that the elements are multiplied by
 };
 
 // NaNs do not count. Infinities do where no mean is taken: such a row becomes zeros and must not be scaled up.
@@ -51,13 +52,13 @@ inline F64Scale slice_scale(const F64Row& row) {
   const double squares = read(row.at(call.sum_squares), RN_F64, 0);
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
   const double scale = scale_for(std::max(std::sqrt(squares) / std::sqrt(d), root));
-  F64Scale result = {0, 0, 1, scale};
+  F64Scale result = {0, 0, {1}, scale};
   if (call.norm == Norm::kLayer) {
     const double sum = read(row.at(call.sum), RN_F64, 0) * scale;
     result.mean = sum / d;
     result.correction = std::isfinite(result.mean) ? std::fma(-result.mean, d, sum) / d : 0;
   }
-  result.inv = inverse(std::sqrt(squares * scale * scale / d), root, scale, call.epsilon_outside);
+  result.inv = inverse(Twofold{squares * scale * scale} / Twofold{d}, call.epsilon, scale, call.epsilon_outside).inv;
   return result;
 }
 
@@ -73,7 +74,7 @@ inline F64Scale row_scale(const F64Row& rows) {
   const double peak = std::max(largest(rows, columns, centred), call.norm == Norm::kCenter ? 0.0 : root);
   const double scale = scale_for(peak);
 
-  F64Scale result = {0, 0, 1, scale};
+  F64Scale result = {0, 0, {1}, scale};
   if (centred) {
     CompensatedSum sum, rest;
     for (int64_t i = 0; i < columns; ++i) sum.add(rows.element(i) * scale);
@@ -84,23 +85,24 @@ inline F64Scale row_scale(const F64Row& rows) {
   }
   CompensatedSum squares;
   for (int64_t i = 0; i < columns; ++i) {
-    const double t = (rows.element(i) * scale - result.mean) - result.correction;
+    const Twofold t = Twofold{rows.element(i) * scale} - Twofold{result.mean} - Twofold{result.correction};
     squares.add(t * t);
   }
-  result.inv = inverse(std::sqrt(squares.total() / d), root, scale, call.epsilon_outside);
+  result.inv = inverse(squares.twofold() / Twofold{d}, call.epsilon, scale, call.epsilon_outside).inv;
   return result;
 }
 
 // Element i before it is rounded to the type of out.
 inline double normalised(const F64Row& row, const F64Scale& s, double x, int64_t i) {
   const NormCall& call = row.call;
-  double y = (x * s.scale - s.mean) - s.correction;
-  y = call.norm == Norm::kCenter ? y / s.scale : y * s.inv;
+  Twofold y = Twofold{x * s.scale} - Twofold{s.mean} - Twofold{s.correction};
+  if (call.norm == Norm::kCenter) return y.rounded() / s.scale;
+  y = y * s.inv;
   if (row.at_weight != nullptr) {
-    const double weight = read(row.at_weight, call.weight.type, i);
-    y *= call.weight_offset != 0 ? weight + call.weight_offset : weight;
+    const Twofold weight = {read(row.at_weight, call.weight.type, i)};
+    y = y * (call.weight_offset != 0 ? weight + Twofold{call.weight_offset} : weight);
   }
-  return row.at_bias != nullptr ? y + read(row.at_bias, call.bias.type, i) : y;
+  return (row.at_bias != nullptr ? y + Twofold{read(row.at_bias, call.bias.type, i)} : y).rounded();
 }
 
 }  // namespace rmsnorm

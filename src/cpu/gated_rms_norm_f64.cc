@@ -12,14 +12,14 @@ namespace rmsnorm {
 namespace {
 
 struct Activation {
-  double silu, slope;
+  Twofold silu, slope;
 };
 
 // silu.h's formulas, with what the denominator loses kept: about one ulp. std::fma gives the same bits everywhere.
 // silu comes times 2^-shift, so that it need not be subnormal.
 Activation activate(double g, int shift = 0) {
   using C = SiluF64;
-  if (std::isnan(g)) return {g, g};
+  if (std::isnan(g)) return {{g}, {g}};
   const double bounded = std::clamp(g, -C::kBound, C::kBound);
   const double shifted = bounded * -C::kLog2E + C::kShift;
   uint64_t bits;
@@ -35,38 +35,13 @@ Activation activate(double g, int shift = 0) {
   const double whole = 1 + power;
   const double denominator = std::fma(power, p, whole);
   const double rest = power * p - (denominator - whole);
-  const auto quotient = [&](double a) {
-    const double q = a / denominator;
-    return q + (std::fma(-q, denominator, a) - q * rest) / denominator;
-  };
-  const double sigmoid = quotient(1), opposite = quotient(std::fma(power, p, power));
+  const Twofold below = {denominator, rest};
+  const Twofold sigmoid = Twofold{1} / below, opposite = Twofold{std::fma(power, p, power)} / below;
   const double numerator = std::ldexp(g, -shift);
-  double value = quotient(numerator);
-  if (g > C::kBound) value = numerator;  // of infinity the correction would make a NaN
-  if (g < -C::kBound) value = -0.0;
-  return {value, std::fma(bounded * sigmoid, opposite, sigmoid)};
-}
-
-// A number and what its rounding left over.
-struct Twofold {
-  double value, rest = 0;
-
-  // An infinity or a NaN has no rest.
-  double rounded() const { return std::isfinite(rest) ? value + rest : value; }
-};
-Twofold operator*(Twofold a, double b) {
-  const double product = a.value * b;
-  return {product, std::fma(a.value, b, -product) + a.rest * b};
-}
-Twofold operator*(Twofold a, Twofold b) {
-  const Twofold product = a * b.value;
-  return {product.value, product.rest + a.value * b.rest};
-}
-Twofold scaled(Twofold a, int exponent) { return {std::ldexp(a.value, exponent), std::ldexp(a.rest, exponent)}; }
-Twofold operator-(Twofold a, Twofold b) {
-  const double difference = a.value - b.value, virtual_b = a.value - difference;
-  const double error = (a.value - (difference + virtual_b)) + (virtual_b - b.value);
-  return {difference, error + (a.rest - b.rest)};
+  Twofold value = Twofold{numerator} / below;
+  if (g > C::kBound) value = {numerator};  // of infinity the division would make a NaN
+  if (g < -C::kBound) value = {-0.0};
+  return {value, sigmoid * bounded * opposite + sigmoid};
 }
 
 int exponent_of(double magnitude) {
@@ -86,7 +61,7 @@ class F64Group {
     double x_peak = 0, gate_peak = 0;
     bool infinite = false;  // what is normalised
     for (int64_t i = 0; i < call.width; ++i) {
-      const double magnitude = std::fabs(read(x, RN_F64, i)), activated = std::fabs(activation(i).silu);
+      const double magnitude = std::fabs(read(x, RN_F64, i)), activated = std::fabs(activation(i).silu.value);
       infinite = infinite || magnitude == HUGE_VAL || (call.gate_first && activated == HUGE_VAL);
       x_peak = std::max(x_peak, finite(magnitude));
       gate_peak = std::max(gate_peak, finite(activated));
@@ -111,9 +86,11 @@ class F64Group {
     if (root > 0 && (peak == 0 || exponent_of(root) > exponent_)) exponent_ = exponent_of(root);
     if (infinite) exponent_ = std::max(exponent_, 0);
     CompensatedSum squares;
-    for (int64_t i = 0; i < call.width; ++i) squares.add_product(value(i), value(i));
-    squared_inv_ = 1 / (squares.total() / static_cast<double>(call.width) + std::ldexp(call.epsilon, -2 * exponent_));
-    inv_ = std::sqrt(squared_inv_);
+    for (int64_t i = 0; i < call.width; ++i) squares.add(twofold(i) * twofold(i));
+    const Twofold sum = squares.twofold() / Twofold{static_cast<double>(call.width)} +
+                        Twofold{std::ldexp(call.epsilon, -2 * exponent_)};
+    squared_inv_ = Twofold{1} / sum;
+    inv_ = Twofold{1} / square_root(sum);
   }
 
   // 2^-x_exponent() x, at most about 1.
@@ -121,7 +98,7 @@ class F64Group {
   int x_exponent() const { return x_exponent_; }
   Activation activation(int64_t i, int shift = 0) const { return activate(read(gate_, gate_type_, i), shift); }
   // 2^-gate_exponent() silu(gate), at most about 1.
-  double silu(int64_t i) const { return activation(i, gate_exponent_).silu; }
+  Twofold silu(int64_t i) const { return activation(i, gate_exponent_).silu; }
   int gate_exponent() const { return gate_exponent_; }
 
   Twofold twofold(int64_t i) const {
@@ -129,15 +106,14 @@ class F64Group {
     const Product u = product(i);
     return scaled(u.mantissa, u.exponent - exponent_);
   }
-  double value(int64_t i) const { return twofold(i).value; }
   // value(i) times a factor, scaled last: the value alone may be subnormal.
   Twofold times(int64_t i, Twofold factor) const {
     if (!call_.gate_first) return twofold(i) * factor;
     const Product u = product(i);
     return scaled(u.mantissa * factor, u.exponent - exponent_);
   }
-  double inv() const { return inv_; }  // of v
-  double squared_inv() const { return squared_inv_; }
+  Twofold inv() const { return inv_; }  // of v
+  Twofold squared_inv() const { return squared_inv_; }
   int exponent() const { return exponent_; }
 
  private:
@@ -156,7 +132,7 @@ class F64Group {
   const char *x_, *gate_;
   rn_type gate_type_;
   int x_exponent_ = 0, gate_exponent_ = 0, exponent_ = 0;
-  double inv_ = 0, squared_inv_ = 0;
+  Twofold inv_ = {0}, squared_inv_ = {0};
 };
 
 // Where column `at` of a row lies; null where the operand is absent.
@@ -174,15 +150,16 @@ void f64_group(const GatedCall& call, int64_t row, int64_t group) {
   const F64Group v(call, column(call, call.x, row, at), column(call, call.gate, row, at), call.gate);
   const char* weight = column(call, call.weight, row, at);
   char* out = column(call, call.out, row, at);
-  if (char* inv = statistic(call, call.inv, row, group)) write(inv, RN_F64, 0, std::ldexp(v.inv(), -v.exponent()));
+  if (char* inv = statistic(call, call.inv, row, group))
+    write(inv, RN_F64, 0, std::ldexp(v.inv().rounded(), -v.exponent()));
   for (int64_t i = 0; i < call.width; ++i) {
-    double factor = v.inv();
-    if (weight != nullptr) factor *= read(weight, call.weight.type, i);
-    if (!call.gate_first) factor *= v.silu(i);
+    Twofold factor = v.inv();
+    if (weight != nullptr) factor = factor * read(weight, call.weight.type, i);
+    if (!call.gate_first) factor = factor * v.silu(i);
     // The element, which may be subnormal, comes last; it is scaled where nothing can be lost or overflow.
     const int exponent = call.gate_first ? 0 : v.gate_exponent();
-    const double y =
-        exponent > 0 ? std::ldexp(v.value(i), exponent - 1) * 2 * factor : std::ldexp(v.value(i) * factor, exponent);
+    const double y = exponent > 0 ? (scaled(v.twofold(i), exponent - 1) * 2 * factor).rounded()
+                                  : std::ldexp((v.twofold(i) * factor).rounded(), exponent);
     write(out, call.out.type, i, y);
   }
 }
@@ -203,22 +180,17 @@ void f64_gradient(const GatedBackwardCall& call, int64_t row, int64_t group, dou
     return call.gate_first ? g : g * v.silu(i);
   };
   CompensatedSum products;
-  for (int64_t i = 0; i < call.width; ++i) {
-    const Twofold product = arriving(i) * v.twofold(i);
-    products.add(product.value);
-    if (std::isfinite(product.rest)) products.add(product.rest);
-  }
+  for (int64_t i = 0; i < call.width; ++i) products.add(arriving(i) * v.twofold(i));
   // inv is that of v; dx = inv (g - v inv^2 mean(g v)) 2^-exponent.
   // A saved inv times 2^exponent need not be finite: what it makes is scaled afterwards.
-  double inv = v.inv();
-  Twofold slope = {v.squared_inv()};
+  Twofold inv = v.inv(), slope = v.squared_inv();
   int own_exponent = 0;
   if (saved != nullptr) {
-    inv = read(saved, RN_F64, 0);
-    slope = Twofold{inv} * inv;
+    inv = {read(saved, RN_F64, 0)};
+    slope = inv * inv;
     own_exponent = v.exponent();
   }
-  slope = slope * (products.total() / static_cast<double>(call.width));
+  slope = slope * (products.twofold() / Twofold{static_cast<double>(call.width)});
   for (int64_t i = 0; i < call.width; ++i) {
     const Activation a = v.activation(i);
     const Twofold own = {read(dy, call.dy.type, i)}, normalised = v.twofold(i) * inv;

@@ -25,12 +25,19 @@ class ModelImpl : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(const torch::Tensor& input) = 0;
 
-  // Every norm, in the order of the forward pass, with its name ("layers.0.input_layernorm").
+  // Every norm, in the order of the forward pass, with its name ("model.layers.0.input_layernorm").
   std::vector<std::pair<std::string, NormImpl*>> norms();
   std::int64_t parameter_count() const;
 };
 
 using Model = std::shared_ptr<ModelImpl>;
+
+// What every forward begins with: std::invalid_argument where the input is not what the model takes. time_limit 0: none.
+void check_tokens(const torch::Tensor& tokens, std::int64_t vocabulary, std::int64_t time_limit);
+void check_images(const torch::Tensor& images, std::int64_t channels);
+
+// "X is V; it must be RULE".
+void require(bool holds, const char* what, std::int64_t value, const std::string& rule);
 
 }  // namespace rmsnorm::lab
 

@@ -19,14 +19,16 @@ enum class NormKind {
   kBatchNorm,          // PyTorch's, per channel over the batch
   kGroupNorm,          // PyTorch's, mean and variance over groups of channels and all pixels
   kChannelRmsNorm,     // RMS over the channels, at each pixel
-  kGroupRmsNorm,       // the same for each of `groups` groups of channels
+  kGroupRmsNorm,       // RMS over groups of channels and all pixels
   kPerChannelRmsNorm,  // RMS over the pixels of one channel of one image, as the practice report writes it
 };
 
+// What has no such implementation is refused when a norm is made: kBatchNorm and kGroupNorm fused; kPartialRmsNorm and
+// the RMS forms for images native; epsilon outside the root wherever the function has no option for it.
 enum class NormCode {
-  kFused,   // this library's operator
-  kEager,   // written out in tensor operations, as the articles do
-  kNative,  // PyTorch's own function; kPartialRmsNorm and the channel forms have none and throw
+  kFused,  // this library's operator
+  kEager,  // written out in tensor operations, as the articles do; 16-bit rows are widened to f32, as transformers does
+  kNative,  // PyTorch's own function
 };
 
 struct NormOptions {
@@ -59,12 +61,14 @@ class NormImpl : public torch::nn::Module {
   std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x, const torch::Tensor& residual);
 
   const NormOptions& options() const { return options_; }
-  torch::Tensor weight, bias, threshold;  // undefined where the options leave them out
+  torch::Tensor weight, bias, threshold;    // undefined where the options leave them out
+  torch::Tensor running_mean, running_var;  // of kBatchNorm: what it divides by outside training
 
  private:
+  void check(const torch::Tensor& x) const;
+
   NormOptions options_;
   std::int64_t width_;
-  torch::nn::AnyModule native_;  // BatchNorm2d, which has state
 };
 TORCH_MODULE(Norm);
 

@@ -13,9 +13,9 @@ using torch::Tensor;
 
 // ---- Rotary positions (Su et al. 2021) -----------------------------------------------------------------------------
 
-// Cosines and sines [context, head_width] of the angles position * theta^(-2 i / head_width), i = 0 .. head_width / 2 - 1,
-// twice in a row, for the halves of a head. In f32 whatever the model's type is, as transformers has them: the angles
-// are part of what a checkpoint means.
+// Cosines and sines [context, head_width] of the angles position * theta^(-2 i / head_width), i < head_width / 2, twice
+// in a row for the halves of a head. In f32 whatever the model's type is, as transformers has them: the angles are part
+// of what a checkpoint means.
 struct Rotation {
   Tensor cosines, sines;
 

@@ -32,7 +32,7 @@ class ModelImpl : public torch::nn::Module {
 
 using Model = std::shared_ptr<ModelImpl>;
 
-// What every forward begins with: std::invalid_argument where the input is not what the model takes. time_limit 0: none.
+// What every forward begins with; throws std::invalid_argument for an input of another kind. time_limit 0: any time.
 void check_tokens(const torch::Tensor& tokens, std::int64_t vocabulary, std::int64_t time_limit);
 void check_images(const torch::Tensor& images, std::int64_t channels);
 

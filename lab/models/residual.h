@@ -17,7 +17,7 @@ struct Stream {
     if (!branch.defined()) return norm->forward(x);
     const auto [y, sum] = norm->forward(branch, x);
     x = sum;
-    branch = {};
+    branch = torch::Tensor();
     return y;
   }
 };

@@ -15,7 +15,7 @@ struct CnnOptions {
   std::int64_t blocks = 2;  // a stage; ConvPool has three convolutions a stage
   // The norm of each stage: one for all, or three (the practice report's mix by depth). ReLU follows a norm, unless the
   // norm has a threshold, which is its activation. Convolutions have a bias where the norms of their stage have none.
-  std::vector<NormOptions> norms = {{.kind = NormKind::kBatchNorm}};
+  std::vector<NormOptions> norms = {{.kind = NormKind::kBatchNorm, .code = NormCode::kNative}};
 };
 
 Model make_residual_cnn(const CnnOptions& options);

@@ -23,6 +23,8 @@ void Progress::clear() {
   shown_ = false;
 }
 
+void Progress::relabel(std::string label) { label_ = std::move(label); }
+
 void Progress::advance(std::uint64_t steps) {
   done_ += steps;
   if (!terminal_) return;

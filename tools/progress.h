@@ -17,7 +17,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::uint64_t steps);
-  void clear();  // makes room for a line of output
+  void relabel(std::string label);  // shown by the next advance()
+  void clear();                     // makes room for a line of output
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -28,11 +28,13 @@ void sort_parts(std::vector<Part>& parts) {
   });
 }
 
-std::string header_text(const std::vector<Part>& parts, const SafetensorsHeader& base) {
+// The header with its length before it.
+std::string head_of(const std::vector<Part>& parts, const SafetensorsHeader& base, const SafetensorsMetadata& added) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  if (base.metadata) {
+  if (base.metadata || !added.empty()) {
     auto& metadata = json[std::string(kSafetensorsMetadata)] = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : *base.metadata) metadata[key] = value;
+    for (const auto& [key, value] : base.metadata.value_or(SafetensorsMetadata{})) metadata[key] = value;
+    for (const auto& [key, value] : added) metadata[key] = value;
   }
   std::uint64_t offset = 0;
   for (const Part& part : parts) {
@@ -50,7 +52,9 @@ std::string header_text(const std::vector<Part>& parts, const SafetensorsHeader&
     fail(ExitCode::kUsage, "safetensors: the name of a tensor to write is not valid UTF-8; it must be");
   }
   text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment, ' ');
-  return text;
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  return length + text;
 }
 
 void copy_bytes(OutputFile& out, const Source& base, std::uint64_t offset, std::uint64_t size) {
@@ -63,6 +67,25 @@ void copy_bytes(OutputFile& out, const Source& base, std::uint64_t offset, std::
     offset += piece.size();
     size -= piece.size();
   }
+}
+
+// What of `base` stays, and the new tensors, in the order of the file.
+std::vector<Part> parts_of(const SafetensorsHeader& base, std::span<const NamedTensor> tensors) {
+  std::vector<Part> parts;
+  for (const auto& entry : base.entries) {
+    const bool replaced =
+        std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == entry.name; });
+    if (!replaced) parts.push_back({entry, nullptr});
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (name == kSafetensorsMetadata) {
+      fail(ExitCode::kUsage, "safetensors: tensor is {}; it must be another name, this one is the format's own", name);
+    }
+    parts.push_back(
+        {{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
+  }
+  sort_parts(parts);
+  return parts;
 }
 
 }  // namespace
@@ -89,35 +112,34 @@ Tensor read_safetensors(const Source& source, const SafetensorsHeader& header, s
   return tensor;
 }
 
-void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors) {
+void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata) {
   SafetensorsHeader header;
   if (base != nullptr) header = read_safetensors_header(*base);
-  std::vector<Part> parts;
-  for (const auto& entry : header.entries) {
-    const bool replaced =
-        std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == entry.name; });
-    if (!replaced) parts.push_back({entry, nullptr});
-  }
-  for (const auto& [name, tensor] : tensors) {
-    if (name == kSafetensorsMetadata) {
-      fail(ExitCode::kUsage, "safetensors: tensor is {}; it must be another name, this one is the format's own", name);
-    }
-    parts.push_back(
-        {{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
-  }
-  sort_parts(parts);
-
-  const std::string text = header_text(parts, header);
-  std::array<unsigned char, 8> length{};
-  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<unsigned char>(text.size() >> (8 * i));
-  out.write(std::as_bytes(std::span(length)));
-  out.write(std::as_bytes(std::span(text)));
+  const std::vector<Part> parts = parts_of(header, tensors);
+  const std::string head = head_of(parts, header, metadata);
+  out.write(std::as_bytes(std::span(head)));
   for (const Part& part : parts) {
     if (part.tensor != nullptr) {
       out.write(part.tensor->data.bytes());
     } else {
       copy_bytes(out, *base, header.data_start + part.entry.begin, part.entry.end - part.entry.begin);
     }
+  }
+}
+
+void write_safetensors(OutputDirectory& out, const std::string& name, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata) {
+  const std::vector<Part> parts = parts_of({}, tensors);
+  const std::string head = head_of(parts, {}, metadata);
+  std::uint64_t size = head.size();
+  for (const Part& part : parts) size += part.entry.end;
+  OutputDirectory::File& file = out.add(name, size);
+  file.write(0, std::as_bytes(std::span(head)));
+  std::uint64_t offset = head.size();
+  for (const Part& part : parts) {
+    file.write(offset, part.tensor->data.bytes());
+    offset += part.entry.end;
   }
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tools/formats/output_directory.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/source.h"
 #include "tools/formats/tensor.h"
@@ -30,9 +31,11 @@ struct SafetensorsEntry {
   std::uint64_t end = 0;
 };
 
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // in the order of their bytes
-  std::optional<std::vector<std::pair<std::string, std::string>>> metadata;
+  std::optional<SafetensorsMetadata> metadata;
   std::uint64_t data_start = 0;
 
   const SafetensorsEntry* find(std::string_view name) const;
@@ -50,8 +53,13 @@ struct NamedTensor {
 };
 
 // Writes the tensors of `base` (may be null), byte for byte, with `tensors` added or put in place of those with the
-// same name.
-void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors);
+// same name; metadata likewise.
+void write_safetensors(OutputFile& out, const Source* base, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+// The file `name` of a new folder.
+void write_safetensors(OutputDirectory& out, const std::string& name, std::span<const NamedTensor> tensors,
+                       const SafetensorsMetadata& metadata = {});
 
 }  // namespace rmsnorm::tools
 

@@ -1,0 +1,26 @@
+// Text from a model of bytes.
+#ifndef RMSNORM_LAB_TRAIN_GENERATE_H_
+#define RMSNORM_LAB_TRAIN_GENERATE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "lab/models/model.h"
+
+namespace rmsnorm::lab {
+
+struct GenerateOptions {
+  std::int64_t tokens = 200;   // to add
+  std::int64_t context = 256;  // tokens that the model sees; earlier ones are forgotten
+  double temperature = 0;      // of the softmax that is drawn from; 0: always the likeliest token
+  std::int64_t top = 0;        // draw from this many likeliest tokens; 0: from all
+  std::uint64_t seed = 1;      // of the draws
+};
+
+// The continuation of `prompt`, without it. Bytes, which may end inside a character of UTF-8. The model reads its whole
+// context again for every token: nothing is cached.
+std::string generate(ModelImpl& model, const std::string& prompt, const GenerateOptions& options);
+
+}  // namespace rmsnorm::lab
+
+#endif  // RMSNORM_LAB_TRAIN_GENERATE_H_

@@ -14,6 +14,7 @@ using nlohmann::json;
 
 constexpr const char* kFile = "checkpoint.safetensors";
 constexpr const char* kKey = "rmsnorm_lab.run";  // of the metadata
+constexpr const char* kAverage = "average";      // what AdamW's tensors begin with
 constexpr int kVersion = 1;
 
 std::string to_hex(const torch::Tensor& bytes) {
@@ -58,8 +59,8 @@ NamedTensors model_tensors(const ModelImpl& model) {
 }
 
 void add_averages(NamedTensors& tensors, const std::string& name, const torch::optim::AdamWParamState& state) {
-  tensors.emplace_back("average." + name, state.exp_avg());
-  tensors.emplace_back("average_square." + name, state.exp_avg_sq());
+  tensors.emplace_back(std::string(kAverage) + "." + name, state.exp_avg());
+  tensors.emplace_back(std::string(kAverage) + "_square." + name, state.exp_avg_sq());
 }
 
 void remove_leftovers(const TrainOptions& options) {
@@ -134,6 +135,32 @@ void read_run(const tools::Source& source, const tools::SafetensorsHeader& heade
   state = std::move(read);
 }
 
+// The file and what it says of its run.
+struct Kept {
+  tools::FileSource source;
+  tools::SafetensorsHeader header;
+
+  explicit Kept(const std::filesystem::path& folder)
+      : source((folder / kFile).string()), header(tools::read_safetensors_header(source)) {}
+
+  void use(const std::function<void(const json&)>& read) const {
+    const std::string* text = nullptr;
+    if (header.metadata) {
+      for (const auto& [key, value] : *header.metadata) {
+        if (key == kKey) text = &value;
+      }
+    }
+    if (text == nullptr) {
+      tools::fail_input("{}: the metadata lack {}; they must have it in a checkpoint of a run", source.name(), kKey);
+    }
+    try {
+      read(json::parse(*text));
+    } catch (const json::exception& error) {
+      tools::fail_input("{}: {} in the metadata is not what a run writes: {}", source.name(), kKey, error.what());
+    }
+  }
+};
+
 }  // namespace
 
 void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch::optim::AdamW& optimiser,
@@ -169,21 +196,21 @@ bool load_checkpoint(const TrainOptions& options, ModelImpl& model, torch::optim
   if (!std::filesystem::exists(options.checkpoint)) return false;
   if (options.workers == nullptr || options.workers->writes()) remove_leftovers(options);
   if (!std::filesystem::exists(path)) return false;
-  const tools::FileSource source(path.string());
-  const tools::SafetensorsHeader header = tools::read_safetensors_header(source);
-  const std::string* text = nullptr;
-  for (const auto& [key, value] : header.metadata.value_or(tools::SafetensorsMetadata{})) {
-    if (key == kKey) text = &value;
-  }
-  if (text == nullptr) {
-    tools::fail_input("{}: the metadata lack {}; they must have it in a checkpoint of a run", source.name(), kKey);
-  }
-  try {
-    read_run(source, header, json::parse(*text), options, model, optimiser, state);
-  } catch (const json::exception& error) {
-    tools::fail_input("{}: {} in the metadata is not what a run writes: {}", source.name(), kKey, error.what());
-  }
+  const Kept kept(options.checkpoint);
+  kept.use([&](const json& run) { read_run(kept.source, kept.header, run, options, model, optimiser, state); });
   return true;
+}
+
+std::string checkpoint_identity(const std::filesystem::path& folder) {
+  std::string identity;
+  Kept(folder).use([&](const json& run) { identity = run.at("identity").get<std::string>(); });
+  return identity;
+}
+
+void load_parameters(const std::filesystem::path& folder, ModelImpl& model) {
+  Kept kept(folder);
+  std::erase_if(kept.header.entries, [](const auto& entry) { return entry.name.starts_with(kAverage); });
+  read_tensors(kept.source, kept.header, model_tensors(model));
 }
 
 }  // namespace rmsnorm::lab

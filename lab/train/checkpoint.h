@@ -22,6 +22,11 @@ void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch:
 // refused and changes nothing. Removes what killed runs left half written.
 bool load_checkpoint(const TrainOptions& options, ModelImpl& model, torch::optim::AdamW& optimiser, RunState& state);
 
+// The identity that the checkpoint in `folder` was made with, and its parameters and buffers alone. Both throw where there
+// is no checkpoint.
+std::string checkpoint_identity(const std::filesystem::path& folder);
+void load_parameters(const std::filesystem::path& folder, ModelImpl& model);
+
 }  // namespace rmsnorm::lab
 
 #endif  // RMSNORM_LAB_TRAIN_CHECKPOINT_H_

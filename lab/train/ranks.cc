@@ -8,9 +8,9 @@ namespace rmsnorm::lab {
 
 torch::Tensor Ranks::sum(const torch::Tensor& mine, Cargo cargo) {
   const torch::Tensor dense = mine.detach().contiguous();
-  Traffic& traffic = traffic_[static_cast<std::size_t>(cargo)];
-  ++traffic.rounds;
-  traffic.bytes += static_cast<std::int64_t>(dense.nbytes()) * (count() - 1);
+  Sent& sent = sent_[static_cast<std::size_t>(cargo)];
+  ++sent.rounds;
+  sent.bytes += static_cast<std::int64_t>(dense.nbytes()) * (count() - 1);
   std::vector<std::int64_t> shape = dense.sizes().vec();
   shape.insert(shape.begin(), count());
   const torch::Tensor all = torch::empty(shape, dense.options());

@@ -15,15 +15,15 @@ namespace rmsnorm::lab {
 
 // What travels, counted apart.
 enum class Cargo {
-  kNorms,      // statistics of sharded norms, f64
-  kProducts,   // partial sums of matrix products
-  kGradients,  // of whole parameters
-  kScalars,    // losses and the norm of the gradient
+  kNorms,       // statistics of sharded norms, f64
+  kProducts,    // partial sums of matrix products
+  kGradients,   // of whole parameters
+  kScalars,     // losses and the norm of the gradient
   kParameters,  // of a sharded model that is put together
 };
 inline constexpr std::array<const char*, 5> kCargoNames = {"norms", "products", "gradients", "scalars", "parameters"};
 
-struct Traffic {
+struct Sent {
   std::int64_t rounds = 0;
   std::int64_t bytes = 0;  // from one process to all others
 };
@@ -38,7 +38,7 @@ class Ranks {
   torch::Tensor sum(const torch::Tensor& mine, Cargo cargo);
   double sum(double mine, Cargo cargo);
 
-  const Traffic& traffic(Cargo cargo) const { return traffic_[static_cast<std::size_t>(cargo)]; }
+  const Sent& sent(Cargo cargo) const { return sent_[static_cast<std::size_t>(cargo)]; }
 
   // Runs `work`. If it throws in one of several processes all of them end, with its exit code: the others would wait
   // for ever.
@@ -49,7 +49,7 @@ class Ranks {
   virtual void gather(std::byte* all, const std::byte* mine, std::size_t bytes) = 0;
 
  private:
-  std::array<Traffic, kCargoNames.size()> traffic_;
+  std::array<Sent, kCargoNames.size()> sent_;
 };
 
 // The processes that mpirun started; one alone without it. Throws in a build without MPI. Once a process.

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "lab/train/ranks.h"
@@ -35,6 +37,8 @@ class MpiRanks : public Ranks {
       work();
     } catch (const tools::ToolError& error) {
       end_all(error.code(), error.what());
+    } catch (const std::invalid_argument& error) {  // an option of a norm or a model
+      end_all(ExitCode::kBadInput, error.what());
     } catch (const std::exception& error) {
       end_all(ExitCode::kInternal, error.what());
     }

@@ -5,9 +5,10 @@
 namespace rmsnorm::lab {
 
 std::unique_ptr<Ranks> join_mpi() {
-  tools::fail(tools::ExitCode::kUnavailable,
-              "this build has no MPI; for parallel runs it must be built where CMake finds one (Debian: libopenmpi-dev, "
-              "openmpi-bin)");
+  tools::fail(
+      tools::ExitCode::kUnavailable,
+      "this build has no MPI; for parallel runs it must be built where CMake finds one (Debian: libopenmpi-dev, "
+      "openmpi-bin)");
 }
 
 }  // namespace rmsnorm::lab

@@ -68,10 +68,9 @@ class AttentionImpl : public torch::nn::Module {
   Tensor forward(const Tensor& x, const Rotation& rotation) {
     // Queries, keys and values travel in one round.
     const Tensor mine = torch::linear(x, torch::cat({q_proj_->weight, k_proj_->weight, v_proj_->weight}));
-    const std::vector<Tensor> qkv = SumOverRanks::apply(mine, ranks_)
-                                        .split_with_sizes({q_proj_->weight.size(0), k_proj_->weight.size(0),
-                                                           v_proj_->weight.size(0)},
-                                                          -1);
+    const std::vector<Tensor> qkv =
+        SumOverRanks::apply(mine, ranks_)
+            .split_with_sizes({q_proj_->weight.size(0), k_proj_->weight.size(0), v_proj_->weight.size(0)}, -1);
     const Tensor q = rotation(split_heads(qkv[0], heads_).transpose(1, 2));
     Tensor k = rotation(split_heads(qkv[1], key_value_heads_).transpose(1, 2));
     Tensor v = split_heads(qkv[2], key_value_heads_).transpose(1, 2);
@@ -203,8 +202,8 @@ Model make_sharded_llama(const LlamaOptions& options, const ModelImpl& whole, Ra
                 name_of(options.placement), options.qk_norm, options.recompute);
   }
   if (options.width < ranks.count()) {
-    tools::fail(tools::ExitCode::kUsage, "width is {}; it must be at least {}, a column for each process", options.width,
-                ranks.count());
+    tools::fail(tools::ExitCode::kUsage, "width is {}; it must be at least {}, a column for each process",
+                options.width, ranks.count());
   }
   const std::int64_t hidden = whole.named_parameters()["model.layers.0.mlp.gate_proj.weight"].size(0);
   auto model = std::make_shared<ShardedLlamaImpl>(options, hidden, Slice(options.width, ranks), ranks);

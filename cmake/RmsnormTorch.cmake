@@ -26,5 +26,7 @@ target_include_directories(rmsnorm_libtorch SYSTEM INTERFACE
   "${RMSNORM_TORCH_INCLUDE}" "${RMSNORM_TORCH_INCLUDE}/torch/csrc/api/include")
 target_compile_options(rmsnorm_libtorch INTERFACE -fopenmp)
 target_compile_definitions(rmsnorm_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=$<IF:$<BOOL:${torch_abi}>,0,1>)
+# The package may bring headers of fmt, which then hide the system's and are of another version than its library.
+target_compile_definitions(rmsnorm_libtorch INTERFACE FMT_HEADER_ONLY=1)
 target_link_libraries(rmsnorm_libtorch INTERFACE "${RMSNORM_TORCH_CPU}" "${RMSNORM_C10}" ${torch_openmp})
 target_link_options(rmsnorm_libtorch INTERFACE "LINKER:-rpath-link,${RMSNORM_TORCH_ROOT}/lib")

@@ -130,7 +130,8 @@ void read_run(const tools::Source& source, const tools::SafetensorsHeader& heade
   }
   const torch::Tensor generator = read_generator(file, run.at("generator").get<std::string>());
   read_tensors(source, header, tensors);
-  at::detail::getDefaultCPUGenerator().set_state(generator);
+  at::Generator own = at::detail::getDefaultCPUGenerator();
+  own.set_state(generator);
   for (auto& [key, average] : averages) optimiser.state()[key] = std::move(average);
   state = std::move(read);
 }
@@ -174,8 +175,8 @@ void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch:
     }
   }
   json steps = json::array(), evaluations = json::array();
-  for (const Step& step : state.result.steps) steps.push_back(to_json(step));
-  for (const Evaluation& evaluation : state.result.evaluations) evaluations.push_back(to_json(evaluation));
+  for (const Step& step : state.result.steps) steps.push_back(json(to_json(step)));
+  for (const Evaluation& evaluation : state.result.evaluations) evaluations.push_back(json(to_json(evaluation)));
   const json run = {{"version", kVersion},
                     {"options", to_json(options)},
                     {"identity", options.identity},

@@ -1,5 +1,6 @@
 #include "lab/train/data.h"
 
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>

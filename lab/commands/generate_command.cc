@@ -16,17 +16,35 @@ struct GenerateArguments {
   GenerateOptions options;
   std::string model, prompt;
   std::string code = name_of(NormCode::kFused);
-  bool json = false;
+  bool json = false, logits = false;
 };
+
+// [bytes][vocabulary], of the bytes of the prompt that the model sees.
+nlohmann::json logits_of(ModelImpl& model, const std::string& prompt, std::int64_t context) {
+  const torch::NoGradGuard no_grad;
+  model.eval();
+  const torch::Tensor tokens = tokens_of(prompt, context);
+  const torch::Tensor logits = model.forward(tokens)[0].to(torch::kFloat64).contiguous();
+  nlohmann::json rows = nlohmann::json::array();
+  for (std::int64_t row = 0; row < logits.size(0); ++row) {
+    const auto* begin = logits[row].data_ptr<double>();
+    rows.push_back(std::vector<double>(begin, begin + logits.size(1)));
+  }
+  return rows;
+}
 
 void run(const GenerateArguments& a) {
   a.threads.apply();
+  if (a.logits && !a.json) {
+    tools::fail(tools::ExitCode::kUsage, "--logits is given without --json; it must come with it");
+  }
   const LoadedModel loaded = load_model(a.model, norm_code(a.code));
   GenerateOptions options = a.options;
   options.context = context_of(loaded.options);
   const std::string text = generate(*loaded.model, a.prompt, options);
   if (a.json) {
-    const nlohmann::ordered_json json = {{"prompt", a.prompt}, {"text", text}};
+    nlohmann::ordered_json json = {{"prompt", a.prompt}, {"text", text}};
+    if (a.logits) json["logits"] = logits_of(*loaded.model, a.prompt, options.context);
     // A character that is cut at the end has no other form in JSON.
     fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   } else {
@@ -52,6 +70,7 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--seed", a.options.seed, "of the draws")->capture_default_str();
   command->add_option("--code", a.code, "of the norms: fused, eager or native")->capture_default_str();
   command->add_flag("--json", a.json, "the result as JSON on standard output");
+  command->add_flag("--logits", a.logits, "with --json: the logits at every byte of the prompt, too");
   a.threads.add_to(*command);
   command->footer("\nExample:\n  rmsnorm-lab generate llama/ --prompt 'Call me ' --temperature 0.8 --top 40");
   command->callback([arguments] { run(*arguments); });

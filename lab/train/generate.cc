@@ -11,6 +11,8 @@ namespace {
 
 using tools::ExitCode;
 
+constexpr std::int64_t kBytes = 256;
+
 // One token from logits [vocabulary].
 std::int64_t choose(torch::Tensor logits, const GenerateOptions& options, at::Generator& generator) {
   if (!logits.isfinite().all().item<bool>()) {
@@ -40,21 +42,24 @@ std::string generate(ModelImpl& model, const std::string& prompt, const Generate
   const bool training = model.is_training();
   model.eval();
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
-  std::vector<std::int64_t> tokens;
-  for (const char byte : prompt) tokens.push_back(static_cast<unsigned char>(byte));
-  std::string text;
+  std::string text = prompt;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const auto seen = std::min(options.context, static_cast<std::int64_t>(tokens.size()));
-    const std::vector<std::int64_t> window(tokens.end() - seen, tokens.end());
-    const torch::Tensor logits = model.forward(torch::tensor(window).unsqueeze(0));
-    if (logits.size(-1) > 256) {
-      tools::fail_input("the model's vocabulary is {}; it must be at most 256, one token a byte", logits.size(-1));
+    const torch::Tensor logits = model.forward(tokens_of(text, options.context));
+    if (logits.size(-1) > kBytes) {
+      tools::fail_input("the model's vocabulary is {}; it must be at most {}, one token a byte", logits.size(-1),
+                        kBytes);
     }
-    tokens.push_back(choose(logits[0][seen - 1], options, generator));
-    text += static_cast<char>(tokens.back());
+    text += static_cast<char>(choose(logits[0][-1], options, generator));
   }
   model.train(training);
-  return text;
+  return text.substr(prompt.size());
+}
+
+torch::Tensor tokens_of(const std::string& text, std::int64_t context) {
+  const auto seen = std::min(text.size(), static_cast<std::size_t>(context));
+  std::vector<std::int64_t> tokens;
+  for (const char byte : text.substr(text.size() - seen)) tokens.push_back(static_cast<unsigned char>(byte));
+  return torch::tensor(tokens).unsqueeze(0);
 }
 
 }  // namespace rmsnorm::lab

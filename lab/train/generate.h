@@ -21,6 +21,9 @@ struct GenerateOptions {
 // context again for every token: nothing is cached.
 std::string generate(ModelImpl& model, const std::string& prompt, const GenerateOptions& options);
 
+// The last `context` bytes of a text as tokens [1, time].
+torch::Tensor tokens_of(const std::string& text, std::int64_t context);
+
 }  // namespace rmsnorm::lab
 
 #endif  // RMSNORM_LAB_TRAIN_GENERATE_H_

@@ -143,7 +143,7 @@ void run_training(TrainArguments& a, Ranks* ranks) {
   identity["dtype"] = a.model.dtype;
   identity["data"] = file.string();
   identity["data_bytes"] = std::filesystem::file_size(file);
-  training.identity = identity.dump();
+  training.identity = identity.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 
   torch::manual_seed(training.seed);
   Model whole = make_model(options), model = whole;

@@ -185,7 +185,12 @@ void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch:
                     {"generator", to_hex(at::detail::getDefaultCPUGenerator().get_state())},
                     {"steps", steps},
                     {"evaluations", evaluations}};
-  std::filesystem::create_directories(options.checkpoint);
+  std::error_code error;
+  std::filesystem::create_directories(options.checkpoint, error);
+  if (error) {
+    tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}", options.checkpoint.string(),
+                error.message());
+  }
   tools::OutputFile out((options.checkpoint / kFile).string());
   write_tensors(out, tensors, {{kKey, run.dump()}});
   out.finish();
@@ -195,6 +200,10 @@ void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch:
 bool load_checkpoint(const TrainOptions& options, ModelImpl& model, torch::optim::AdamW& optimiser, RunState& state) {
   const std::filesystem::path path = options.checkpoint / kFile;
   if (!std::filesystem::exists(options.checkpoint)) return false;
+  if (!std::filesystem::is_directory(options.checkpoint)) {
+    tools::fail(tools::ExitCode::kInputOutput, "{}: checkpoint is a file; it must be a folder or a new name",
+                options.checkpoint.string());
+  }
   if (options.workers == nullptr || options.workers->writes()) remove_leftovers(options);
   if (!std::filesystem::exists(path)) return false;
   const Kept kept(options.checkpoint);

@@ -35,7 +35,7 @@ std::string type_name(torch::ScalarType type) {
 }
 
 ordered_json config_of(const LlamaOptions& o, const ModelImpl& model) {
-  return {{"architectures", {"LlamaForCausalLM"}},
+  return {{"architectures", ordered_json::array({"LlamaForCausalLM"})},
           {"model_type", "llama"},
           {"vocab_size", o.vocabulary},
           {"hidden_size", o.width},
@@ -53,7 +53,7 @@ ordered_json config_of(const LlamaOptions& o, const ModelImpl& model) {
 }
 
 ordered_json config_of(const Gpt2Options& o, const ModelImpl& /*model*/) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
+  return {{"architectures", ordered_json::array({"GPT2LMHeadModel"})},
           {"model_type", "gpt2"},
           {"vocab_size", o.vocabulary},
           {"n_embd", o.width},

@@ -25,7 +25,7 @@ rn_type file_type(const std::string& name, torch::ScalarType type) {
     if (pair.type == type) return pair.file;
   }
   tools::fail(tools::ExitCode::kUsage, "type of {} is {}; it must be f32, f64, bf16, f16 or i64", name,
-              torch::toString(type));
+              c10::toString(type));
 }
 
 NamedTensors once(const torch::OrderedDict<std::string, torch::Tensor>& all) {

@@ -220,7 +220,7 @@ TEST(Exchange, SavedModelsComeBack) {
   const torch::Tensor tokens = torch::arange(2 * kTime).view({2, kTime});
   for (const torch::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
     const Model model = make_tiny(llama, type);
-    const auto path = folder / torch::toString(type);
+    const auto path = folder / c10::toString(type);
     save_model(path, *model, llama);
     const LoadedModel loaded = load_model(path);
     EXPECT_TRUE(torch::equal(model->forward(tokens), loaded.model->forward(tokens)));

@@ -163,6 +163,29 @@ TEST(Safetensors, a_new_file_holds_what_was_given) {
   EXPECT_EQ(header_of(bytes).find("b")->begin % 8, 0u);
 }
 
+// The same bytes in a file of its own and in a new folder, with metadata.
+TEST(Safetensors, a_file_of_a_new_folder_holds_the_same) {
+  Tensor wide = make_tensor(RN_F64, {1}), narrow = make_tensor(RN_BF16, {2});
+  std::memcpy(wide.data.data(), "12345678", 8);
+  std::memcpy(narrow.data.data(), "abcd", 4);
+  const std::vector<NamedTensor> tensors = {{"narrow", &narrow}, {"wide", &wide}};
+  const SafetensorsMetadata metadata = {{"format", "pt"}};
+  const Folder folder;
+  OutputDirectory out(folder.file("model"));
+  write_safetensors(out, "m.safetensors", tensors, metadata);
+  out.finish();
+  out.publish();
+  const std::string in_folder = slurp(folder.file("model/m.safetensors"));
+  EXPECT_EQ(header_of(in_folder).metadata, metadata);
+  EXPECT_EQ(raw(in_folder, "wide"), "12345678");
+  EXPECT_EQ(raw(in_folder, "narrow"), "abcd");
+  OutputFile plain(folder.file("m.safetensors"));
+  write_safetensors(plain, nullptr, tensors, metadata);
+  plain.finish();
+  plain.publish();
+  EXPECT_EQ(slurp(folder.file("m.safetensors")), in_folder);
+}
+
 TEST(Safetensors, names_that_cannot_be_written_are_refused) {
   const Tensor t = make_tensor(RN_F32, {1});
   EXPECT_THROW(rewrite("", {{"__metadata__", &t}}), ToolError);

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,8 +18,24 @@ namespace rmsnorm::lab {
 // the question has a meaning, 5 paired seeds (all within 15 minutes). Full: 8 seeds, hours.
 enum class Scale { kSmoke, kQuick, kFull };
 
+std::string name_of(Scale scale);
+// Throws std::invalid_argument, which lists the names, for another.
+Scale scale_named(const std::string& name);
+
+// Where a piece comes from.
+struct Provenance {
+  std::string key, machine, commit, command;
+  double seconds = 0;  // it took
+};
+
+// Thrown by piece() when it must not work: a report is made from what is there.
+class MissingPiece : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 class Context {
  public:
+  // `folder`: of one experiment, at one scale. Its name is the experiment's.
   Context(Scale scale, std::filesystem::path folder, bool progress);
 
   Scale scale() const { return scale_; }
@@ -30,17 +48,36 @@ class Context {
 
   // Runs `work` once and keeps what it returns in the folder, under `key` (a-z, 0-9, _ and -). A run that is taken up
   // again finds it there. Everything that takes more than a second is a piece, and every number in the report comes
-  // from one.
+  // from one. Numbers that are not finite are kept, too. A file that is damaged, or of another experiment, key or
+  // scale, throws tools::ToolError.
   nlohmann::json piece(const std::string& key, const std::function<nlohmann::json()>& work);
 
-  // A folder for checkpoints of the piece that runs.
+  // A folder for checkpoints of the piece that runs; it goes when the piece is there.
   std::filesystem::path scratch() const;
 
+  // From now on a piece that is not there is a MissingPiece.
+  void read_only() { read_only_ = true; }
+  // Of the pieces asked for so far.
+  const std::vector<Provenance>& provenance() const { return provenance_; }
+
  private:
+  nlohmann::json read(const std::string& key, const std::filesystem::path& file);
+  nlohmann::json make(const std::string& key, const std::filesystem::path& file,
+                      const std::function<nlohmann::json()>& work);
+
   Scale scale_;
   std::filesystem::path folder_;
   bool progress_;
+  bool read_only_ = false;
+  std::string running_;  // the key of the piece that runs
+  std::vector<Provenance> provenance_;
 };
+
+// The scale of the pieces in the folder of an experiment; none: there are no pieces.
+std::optional<Scale> scale_of_pieces(const std::filesystem::path& folder);
+
+// The command line that the pieces made from now on are said to come from.
+void set_command(const std::string& command);
 
 struct Experiment {
   int number;          // of the specification's table
@@ -52,9 +89,13 @@ struct Experiment {
   Page (*run)(Context& context);
 };
 
-// In the order of their numbers. Each file experiments/<name>.cc defines `const Experiment k<Name>`, named once in
-// experiments.cc.
+// In the order of their numbers. Each file experiments/<name>.cc defines `const Experiment k<Name>`, which has one line
+// in list.inc.
 const std::vector<const Experiment*>& experiments();
+
+#define RMSNORM_LAB_EXPERIMENT(name) extern const Experiment name;
+#include "lab/experiments/list.inc"
+#undef RMSNORM_LAB_EXPERIMENT
 
 }  // namespace rmsnorm::lab
 

@@ -106,9 +106,9 @@ TEST_F(Pieces, foreign_and_damaged_files_are_refused) {
     write(changed.dump());
     return refused();
   };
-  EXPECT_NE(with("scale", "full").find("scale is \"full\"; it must be \"smoke\""), std::string::npos);
-  EXPECT_NE(with("experiment", "soak").find("experiment is \"soak\"; it must be \"cost\""), std::string::npos);
-  EXPECT_NE(with("key", "b").find("key is \"b\"; it must be \"a-1\""), std::string::npos);
+  EXPECT_NE(with("scale", "full").find("scale is 'full'; it must be 'smoke'"), std::string::npos);
+  EXPECT_NE(with("experiment", "soak").find("experiment is 'soak'; it must be 'cost'"), std::string::npos);
+  EXPECT_NE(with("key", "b").find("key is 'b'; it must be 'a-1'"), std::string::npos);
   EXPECT_NE(with("seconds", "long").find("\"seconds\" is missing or of the wrong type"), std::string::npos);
   EXPECT_NE(with("machine", nullptr).find("\"machine\" is missing"), std::string::npos);
   for (const char* text : {"", "{", "[1]", "null", "\xff\xfe", "{\"key\": \"a-1\""}) {

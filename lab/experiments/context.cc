@@ -107,8 +107,8 @@ void require_equal(const json& content, const char* name, const std::string& exp
                    const char* advice) {
   const std::string found = member<std::string>(content, name, file);
   if (found != expected) {
-    tools::fail_input("{}: {} is {}; it must be '{}'{}", tools::printable(file.string()), name,
-                      tools::in_quotes(found), expected, advice);
+    tools::fail_input("{}: {} is {}; it must be '{}'{}", tools::printable(file.string()), name, tools::in_quotes(found),
+                      expected, advice);
   }
 }
 

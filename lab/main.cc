@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   add_list_command(app);
   add_run_command(app);
+  add_measure_cost_command(app);
   add_report_command(app);
   add_soak_command(app);
   try {

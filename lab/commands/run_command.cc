@@ -9,6 +9,7 @@
 
 #include "lab/commands/commands.h"
 #include "lab/experiments/collect.h"
+#include "lab/experiments/cost_times.h"
 #include "lab/report/report.h"
 #include "lab/report/text.h"
 #include "tools/error.h"
@@ -26,6 +27,14 @@ std::string names_of_experiments() {
   std::string names;
   for (const Experiment* experiment : experiments()) names += (names.empty() ? "" : ", ") + experiment->name;
   return names;
+}
+
+Scale scale_argument(const std::string& name) {
+  try {
+    return scale_named(name);
+  } catch (const std::invalid_argument& error) {
+    tools::fail(tools::ExitCode::kUsage, "{}", error.what());
+  }
 }
 
 // ---- list
@@ -68,12 +77,7 @@ void print_findings(const Experiment& experiment, const Page& page, bool json) {
 
 // One that fails does not keep the others from running.
 void run_experiments(const RunArguments& a) {
-  Scale scale;
-  try {
-    scale = scale_named(a.scale);
-  } catch (const std::invalid_argument& error) {
-    tools::fail(tools::ExitCode::kUsage, "{}", error.what());
-  }
+  const Scale scale = scale_argument(a.scale);
   std::string failed;
   tools::ExitCode code = tools::ExitCode::kInternal;
   for (const Experiment* experiment : experiments_named(a.names)) {
@@ -181,6 +185,14 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--again", a->again, "remove the pieces of these experiments first");
   command->add_flag("--json", a->json, "print the findings as JSON, one object a line");
   command->callback([a] { run_experiments(*a); });
+}
+
+void add_measure_cost_command(CLI::App& app) {
+  auto* command = app.add_subcommand("measure-cost", "The times of one process start, for the experiment `cost`");
+  command->group("");  // not in the help: `run` calls it
+  auto scale = std::make_shared<std::string>();
+  command->add_option("--scale", *scale)->required();
+  command->callback([scale] { fmt::print("{}\n", measure_cost(scale_argument(*scale)).dump()); });
 }
 
 void add_report_command(CLI::App& app) {

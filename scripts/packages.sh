@@ -5,6 +5,7 @@ build_packages=(g++ cmake ninja-build pkg-config libpthreadpool-dev libcli11-dev
 test_packages=(git libgtest-dev libbenchmark-dev)
 mpi_packages=(libopenmpi-dev openmpi-bin) # examples/mpi
 python_packages=(python3-venv python3-dev)
+lab_packages=("${mpi_packages[@]}" zlib1g-dev dataset-fashion-mnist fortunes-zh)
 arm64_packages=(g++-aarch64-linux-gnu qemu-user)
 # Libraries for the cross build, unpacked into build/arm64-root.
 arm64_libraries=(libpthreadpool0:arm64 libpthreadpool-dev:arm64 libfmt9:arm64 libfmt-dev:arm64 libgtest-dev:arm64

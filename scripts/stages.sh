@@ -108,7 +108,7 @@ stage_text() {
 }
 
 stage_release() {
-  configure release -DRMSNORM_TESTS=ON -DRMSNORM_BENCH=ON
+  configure release -DRMSNORM_TESTS=ON -DRMSNORM_BENCH=ON -DRMSNORM_LAB=OFF
   build release
   [ "$reduced" = ON ] || export RMSNORM_TEST_LONG=1 # in this stage alone
   run_ctest release
@@ -188,7 +188,7 @@ stage_torch() {
   python_environment build/venv python3 torch transformers
   export RMSNORM_TORCH_CACHE=$PWD/build/torch-operators
   run_pytest build/venv torch python/tests/with_torch --ignore=python/tests/with_torch/conversion \
-    --ignore=python/tests/with_torch/onnx_graphs
+    --ignore=python/tests/with_torch/onnx_graphs --ignore=python/tests/with_torch/lab
 }
 
 # The command line of the release build on checkpoints that transformers makes, and on graphs that PyTorch exports.
@@ -202,6 +202,36 @@ stage_conversion() {
   local status=0
   run_pytest build/venv conversion python/tests/with_torch/conversion || status=$?
   run_pytest build/venv onnx python/tests/with_torch/onnx_graphs || status=$?
+  return $status
+}
+
+# build_lab TARGETS: in the release build, with the PyTorch of build/venv.
+build_lab() {
+  python_environment build/venv python3 torch
+  configure release -DRMSNORM_LAB=ON \
+    -DRMSNORM_TORCH_ROOT="$(build/venv/bin/python -c 'import torch; print(torch.__path__[0])')"
+  build release "$@"
+}
+
+# Every experiment at its smallest size, killed on the way and taken up again; then the report.
+lab_smoke() {
+  local folder=build/lab/smoke program=build/release/rmsnorm-lab seconds=$((RANDOM % 40 + 5))
+  rm -rf $folder
+  echo "killed after $seconds s:"
+  timeout --signal KILL $seconds $program run --scale smoke --folder $folder || true
+  check "the run is taken up and ends" $program run --scale smoke --folder $folder
+  check "the report is written" $program report --folder $folder
+  check "its numbers are sane" python3 scripts/check_lab.py $program $folder
+}
+
+stage_lab() {
+  local status=0
+  build_lab rmsnorm rmsnorm-lab rmsnorm_lab_tests
+  run_ctest release -L lab || status=$?
+  lab_smoke
+  [ ! -d python/tests/with_torch/lab ] || python_environment build/venv python3 transformers
+  export RMSNORM_LAB_PROGRAM=$PWD/build/release/rmsnorm-lab RMSNORM_PROGRAM=$PWD/build/release/rmsnorm
+  [ ! -d python/tests/with_torch/lab ] || run_pytest build/venv lab python/tests/with_torch/lab || status=$?
   return $status
 }
 

@@ -158,7 +158,7 @@ The pieces of an experiment are kept in FOLDER/NAME, one JSON file each: a run t
 Examples:
   rmsnorm-lab run --scale smoke               all of them, in 3 minutes, to see that they work
   rmsnorm-lab run cost epsilon                two of them at their smallest size that has a meaning
-  rmsnorm-lab run --scale full --folder full  hours; a folder holds one scale)";
+  rmsnorm-lab run --scale full --folder full  all of them, half an hour; a folder holds one scale)";
 
 constexpr char kReportExamples[] = R"(
 Examples:

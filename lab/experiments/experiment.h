@@ -15,7 +15,7 @@
 namespace rmsnorm::lab {
 
 // Smoke: it runs, and its numbers are sane (all fourteen within 3 minutes on 2 cores). Quick: the smallest size at which
-// the question has a meaning, 5 paired seeds (all within 15 minutes). Full: 8 seeds, hours.
+// the question has a meaning, 5 paired seeds (all within 15 minutes). Full: 8 seeds.
 enum class Scale { kSmoke, kQuick, kFull };
 
 std::string name_of(Scale scale);

@@ -115,7 +115,7 @@ def check_cost(page, pieces):
     section = page.find(".//section[@id='cost']")
     rows = [[text_of(cell) for cell in row] for row in section.findall(".//tr")]
     cell = next(row[4] for row in rows if row[:2] == ["scalar loop", "1024"])
-    found = float(re.match(r"[-−]?[0-9.]+", cell)[0].replace("−", "-"))
+    found = float(re.match(r"-?[0-9.]+", cell.replace("\N{MINUS SIGN}", "-"))[0])
     require(abs(found - expected) <= 0.51, f"cost: the saving is {found}; it must be {expected}")
     counts = pieces["cost", "instructions"]["scalar"]
     if None not in counts.values():

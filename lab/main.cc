@@ -19,6 +19,7 @@ using tools::ExitCode;
 std::string main_footer() {
   std::string text =
       "\nExamples:\n"
+      "  rmsnorm-lab train --help\n"
       "  rmsnorm-lab list\n"
       "  rmsnorm-lab run --scale smoke\n"
       "  rmsnorm-lab report\n"
@@ -41,6 +42,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("rmsnorm-lab ") + rn_version());
   app.footer(main_footer());
   app.require_subcommand(1);
+  add_train_command(app);
+  add_generate_command(app);
+  add_export_command(app);
   add_list_command(app);
   add_run_command(app);
   add_measure_cost_command(app);

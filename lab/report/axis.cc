@@ -67,7 +67,7 @@ void Axis::thin_out() {
 }
 
 void Axis::choose_linear(std::size_t most) {
-  if (low_ >= 0 && low_ < 0.4 * high_) {
+  if (low_ >= 0 && low_ < 0.25 * high_) {
     low_ = 0;  // near enough to be worth showing
   } else if (low_ == high_) {
     const double around = low_ == 0 ? 1 : std::abs(low_) / 10;

@@ -16,7 +16,7 @@ namespace {
 constexpr char kStyle[] = R"(
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; overflow-wrap: anywhere; }
+body { margin: 0; font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; overflow-wrap: break-word; }
 main { max-width: 76rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: .5rem 0 1rem; }
 h2 { font-size: 1.25rem; line-height: 1.3; margin: 0 0 .75rem; }
@@ -24,7 +24,7 @@ section { border-top: 2px solid #1a1a1a; margin-top: 2.5rem; padding-top: 1rem; 
 p, dl, ul { max-width: 48rem; margin: .5rem 0; }
 ul { padding-left: 1.2rem; }
 dt { font-weight: 600; } dd { margin: 0 0 .5rem; }
-code { font: .92em/1.4 ui-monospace, monospace; background: #f2f2f2; padding: .05em .25em; }
+code { font: .92em/1.4 ui-monospace, monospace; background: #f2f2f2; padding: .05em .25em; overflow-wrap: anywhere; }
 a { color: #00508a; }
 table { border-collapse: collapse; font-size: .9rem; line-height: 1.4; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
@@ -41,7 +41,7 @@ figcaption { font-weight: 600; font-size: .95rem; }
 svg { display: block; width: 100%; height: auto; }
 @media (max-width: 700px) {
   main { padding: .75rem; }
-  #ledger, #ledger tbody, #ledger tr, #ledger td { display: block; }
+  #ledger, #ledger caption, #ledger tbody, #ledger tr, #ledger td { display: block; }
   #ledger thead { display: none; }
   #ledger tr { border-bottom: 2px solid #1a1a1a; padding: .5rem 0; }
   #ledger td { border: 0; padding: .1rem 0; }

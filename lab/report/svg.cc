@@ -126,7 +126,7 @@ class Drawing {
       return fmt::format("<path d=\"M{:.1f} {:.1f}{}\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"/>", x, y, shape,
                          colour);
     };
-    switch (kind % kMarkers) {
+    switch ((kind + kind / std::size(kColours)) % kMarkers) {  // another one when the colours begin again
       case 0:
         return fmt::format(
             "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.8\" fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"/>", x, y,
@@ -206,7 +206,7 @@ class Drawing {
   }
 
   static std::string_view dash(std::size_t index) {
-    const std::string_view dashes = kDashes[index % std::size(kDashes)];
+    const std::string_view dashes = kDashes[(index + index / std::size(kColours)) % std::size(kDashes)];
     return dashes.empty() ? "none" : dashes;
   }
 

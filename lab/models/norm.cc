@@ -1,5 +1,7 @@
 #include "lab/models/norm.h"
 
+#include <ATen/record_function.h>
+
 #include <cmath>
 
 #include "lab/models/names.h"
@@ -234,7 +236,9 @@ void NormImpl::check(const Tensor& x) const {
 }
 
 Tensor NormImpl::forward(const Tensor& x) {
+  RECORD_USER_SCOPE(kNormScope);
   check(x);
+  if (observer) observer(x);
   if (options_.kind == NormKind::kNone) return x;
   const Tensor y = options_.code == NormCode::kFused   ? fused(*this, x)
                    : options_.code == NormCode::kEager ? eager(*this, x)
@@ -243,9 +247,12 @@ Tensor NormImpl::forward(const Tensor& x) {
 }
 
 std::pair<Tensor, Tensor> NormImpl::forward(const Tensor& x, const Tensor& residual) {
+  RECORD_USER_SCOPE(kNormScope);
   if (options_.code == NormCode::kFused && over_rows(options_.kind)) {
     check(x);
-    return fused_sum(*this, x, residual);
+    auto result = fused_sum(*this, x, residual);
+    if (observer) observer(result.second);
+    return result;
   }
   const Tensor sum = x + residual;
   return {forward(sum), sum};

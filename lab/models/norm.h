@@ -5,10 +5,14 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
 namespace rmsnorm::lab {
+
+// The scope that NormImpl::forward opens for PyTorch's record functions, so that a profile finds the norms.
+inline constexpr char kNormScope[] = "rmsnorm_lab::norm";
 
 enum class NormKind {
   kNone,            // the identity
@@ -63,6 +67,8 @@ class NormImpl : public torch::nn::Module {
   const NormOptions& options() const { return options_; }
   torch::Tensor weight, bias, threshold;    // undefined where the options leave them out
   torch::Tensor running_mean, running_var;  // of kBatchNorm: what it divides by outside training
+  // Is given every x that is normalised (the sum, in the residual form); empty: nobody looks.
+  std::function<void(const torch::Tensor& x)> observer;
 
  private:
   void check(const torch::Tensor& x) const;

@@ -13,10 +13,10 @@ namespace rmsnorm::lab {
 struct SoakOptions {
   double seconds = 60;
   std::uint64_t seed = 1;
-  bool progress = false;                  // a live line when stderr is a terminal
-  std::size_t most_faults = 10;           // it ends after so many
-  std::optional<std::int64_t> spoiled;    // for tests: the case whose first result is changed before it is judged
-  std::optional<std::int64_t> last_case;  // it ends after this one, if there is time left
+  bool progress = false;                       // a live line when stderr is a terminal
+  std::size_t most_faults = 10;                // it ends after so many
+  std::optional<std::int64_t> spoiled = {};    // for tests: the case whose first result is changed before it is judged
+  std::optional<std::int64_t> last_case = {};  // it ends after this one, if there is time left
 };
 
 struct SoakFault {

@@ -92,17 +92,17 @@ ordered_json sent_json(const Ranks& ranks, std::int64_t tokens) {
 void print(const TrainArguments& a, const TrainResult& result, const ModelImpl& model, const Ranks* ranks,
            const ordered_json& sent) {
   if (a.json) {
-    ordered_json json = {{"parameters", model.parameter_count()},
-                         {"steps", ordered_json::array()},
-                         {"evaluations", ordered_json::array()},
-                         {"diverged", result.diverged}};
-    for (const Step& step : result.steps) json["steps"].push_back(to_json(step));
-    for (const Evaluation& evaluation : result.evaluations) json["evaluations"].push_back(to_json(evaluation));
+    ordered_json report = {{"parameters", model.parameter_count()},
+                           {"steps", ordered_json::array()},
+                           {"evaluations", ordered_json::array()},
+                           {"diverged", result.diverged}};
+    for (const Step& step : result.steps) report["steps"].push_back(to_json(step));
+    for (const Evaluation& evaluation : result.evaluations) report["evaluations"].push_back(to_json(evaluation));
     if (ranks != nullptr) {
-      json["processes"] = ranks->count();
-      json["sent_in_a_step"] = sent;
+      report["processes"] = ranks->count();
+      report["sent_in_a_step"] = sent;
     }
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", report.dump());
     return;
   }
   fmt::print("parameters      {}\n", model.parameter_count());

@@ -182,16 +182,16 @@ void add_training(Page& page, Context& context) {
 
   page.parts.push_back(
       Plot{"Mean's share of the square at the entry of the norms, averaged over them",
-           "step",
-           "mean(x)^2 / mean(x^2)",
+           "step (count)",
+           "mean(x)^2 / mean(x^2) (ratio)",
            false,
            true,
            true,
            {share_series("RMSNorm", rms), share_series("LayerNorm", layer),
             Series{"a random direction, 1/d", {0, static_cast<double>(size.steps)}, {chance, chance}, {}, {}}}});
   page.parts.push_back(Plot{"The same after training, norm by norm in the order of the forward pass",
-                            "norm",
-                            "mean(x)^2 / mean(x^2)",
+                            "norm (position)",
+                            "mean(x)^2 / mean(x^2) (ratio)",
                             false,
                             true,
                             false,
@@ -299,8 +299,8 @@ json draw_sphere() {
 void add_sphere(Page& page, Context& context) {
   const json drawn = context.piece("sphere", draw_sphere);
   Plot plot{"Rows of two columns, root mean square from 1e-4 to 1, after the norm",
-            "first column",
-            "second column",
+            "first column (number)",
+            "second column (number)",
             false,
             false,
             false,
@@ -384,8 +384,8 @@ void add_table(Page& page, Context& context) {
   const json scales = context.piece("scales", measure_scales);
   page.parts.push_back(
       Plot{"Where the invariance to re-scaling ends: RMSNorm with epsilon 1e-5, rows of root mean square 1",
-           "factor on the row",
-           "largest change of the output / its root mean square",
+           "factor on the row (ratio)",
+           "largest change of the output / its root mean square (ratio)",
            true,
            true,
            true,

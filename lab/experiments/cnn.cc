@@ -108,12 +108,11 @@ Model make(const Choice& norm) {
   options.blocks = 1;
   options.norms = mixed ? std::vector<NormOptions>{batch, rms, rms} : std::vector<NormOptions>{norm.norm};
   Model model = make_residual_cnn(options);
-  if (mixed) {  // in turn in the middle stage, which has twice the channels of the first
+  if (mixed) {  // in turn in the middle stage, which is the second block
     bool is_batch_norm = true;
-    for (const auto& named : model->norms()) {
-      NormImpl& one = *named.second;
-      if (one.weight.numel() != 2 * kWidth) continue;
-      if (is_batch_norm) replace_norm(one, batch);
+    for (const auto& [name, one] : model->norms()) {
+      if (!name.starts_with("blocks.1.")) continue;
+      if (is_batch_norm) replace_norm(*one, batch);
       is_batch_norm = !is_batch_norm;
     }
   }

@@ -157,8 +157,8 @@ Series offset_series(const OffsetCurve& curve, bool of_spread) {
 Plot offset_plot(const json& curves, torch::ScalarType type, bool of_spread, const std::vector<std::string>& norms) {
   Plot plot{fmt::format("Rows of {} with a common offset: error in units of the result's {}", type_name(type),
                         of_spread ? "spread around its mean" : "root mean square"),
-            "mean of the row / its deviation",
-            "error",
+            "mean of the row / its deviation (ratio)",
+            "error (ratio)",
             true,
             true,
             true,
@@ -380,8 +380,8 @@ void add_llama(Page& page, Context& context) {
                         text(mean_interval(layer))});
   page.parts.push_back(std::move(table));
   page.parts.push_back(Plot{"Training loss in f32 and under bf16 autocast",
-                            "step",
-                            "nats a byte",
+                            "step (count)",
+                            "loss (nats a byte)",
                             false,
                             false,
                             true,

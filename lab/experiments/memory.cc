@@ -27,7 +27,8 @@ constexpr const char* kRule =
     "Memory and disk (counted, no interval): holds where RMSNorm needs at most 95 % of LayerNorm's bytes, refuted from "
     "99 % on, partly in between; for a block the three code forms are put together, partly where they differ. Time: "
     "the "
-    "extra seconds of recomputation with RMSNorm over those with LayerNorm, median and 95 % interval of the paired "
+    "factor by which recomputation lengthens a step, RMSNorm's over LayerNorm's, median and 95 % interval of the "
+    "paired "
     "ratios; holds where the interval lies below 0.95, refuted where it lies above.";
 
 // ---- One norm ------------------------------------------------------------------------------------------------------
@@ -232,8 +233,8 @@ void add_blocks(Page& page, Context& context) {
        "how long saving takes; a norm changes neither."});
   page.parts.push_back(
       Plot{"Bytes kept by 32 such blocks against the interval, computed from the bytes of one block",
-           "blocks between checkpoints",
-           "MiB",
+           "interval (blocks)",
+           "memory (MiB)",
            true,
            true,
            true,
@@ -275,7 +276,7 @@ void add_seconds(Page& page, Context& context) {
       context.piece("seconds", [&] { return measure_seconds(size); }).get<std::vector<std::vector<double>>>();
   const std::vector<double>&layer = seconds.at(0), &layer_again = seconds.at(1), &rms = seconds.at(2),
         &rms_again = seconds.at(3);
-  const Interval extra = relative(differences(rms_again, rms), differences(layer_again, layer));
+  const Interval extra = relative(ratios(rms_again, rms), ratios(layer_again, layer));
   Table table{fmt::format("A training step of {} blocks, fused norms: median of {} interleaved steps", kTimedLayers,
                           layer.size()),
               {"norm", "step, ms", "with recomputation, ms", "with / without"},
@@ -292,8 +293,9 @@ void add_seconds(Page& page, Context& context) {
   page.parts.push_back(std::move(table));
   page.findings.push_back(
       {"Longer checkpoint intervals, read as: recomputing a stretch costs less", "P",
-       fmt::format("extra time of recomputation, RMSNorm over LayerNorm: {} (a step with it takes {} of one without)",
-                   text(extra), text(relative(rms_again, rms))),
+       fmt::format(
+           "what recomputation multiplies a step by, RMSNorm's factor over LayerNorm's: {} (RMSNorm's factor: {})",
+           text(extra), text(relative(rms_again, rms))),
        cheaper_recomputation(extra),
        "Most of what is computed again is matrix products, which do not depend on the norm."});
 }

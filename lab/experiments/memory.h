@@ -14,7 +14,7 @@ inline constexpr double kNoDifference = 0.99;
 // Bytes are counted, so there is no interval: RMSNorm's over LayerNorm's.
 Verdict fewer_bytes(double ratio);
 
-// The extra time of recomputation with RMSNorm over that with LayerNorm.
+// The factor by which recomputation lengthens a step, RMSNorm's over LayerNorm's.
 Verdict cheaper_recomputation(const Interval& ratio);
 
 // Bytes kept with a checkpoint every `interval` blocks: the stream at each checkpoint, and one stretch of blocks whole.

@@ -71,7 +71,7 @@ nlohmann::json spread_norm(NormKind kind, int count, std::int64_t tokens) {
   expected.backward(dy.to(torch::kFloat64));
 
   torch::Tensor out = torch::empty_like(x), dx = torch::empty_like(x);
-  std::vector<Traffic> traffic(static_cast<std::size_t>(count));
+  std::vector<Sent> sent(static_cast<std::size_t>(count));
   run_ranks(count, [&](Ranks& ranks) {
     const Slice slice(kNormWidth, ranks);
     const auto mine = [&](const torch::Tensor& whole) { return whole.slice(-1, slice.begin, slice.end); };
@@ -85,15 +85,15 @@ nlohmann::json spread_norm(NormKind kind, int count, std::int64_t tokens) {
     result.backward(mine(dy).contiguous());
     mine(out).copy_(result.detach());
     mine(dx).copy_(input.grad());
-    traffic[static_cast<std::size_t>(ranks.rank())] = ranks.traffic(Cargo::kNorms);
+    sent[static_cast<std::size_t>(ranks.rank())] = ranks.sent(Cargo::kNorms);
   });
 
   const auto error = [](const torch::Tensor& found, const torch::Tensor& exact) {
     return ((found - exact).abs() / exact.abs().amax(-1, true)).max().item<double>();
   };
-  const double sent = static_cast<double>(traffic.front().bytes) / (count - 1);  // to one other rank
-  return {{"rounds", traffic.front().rounds},
-          {"numbers", sent / sizeof(double) / static_cast<double>(tokens)},
+  const double to_each = static_cast<double>(sent.front().bytes) / (count - 1);
+  return {{"rounds", sent.front().rounds},
+          {"numbers", to_each / sizeof(double) / static_cast<double>(tokens)},
           {"error", std::max(error(out, expected.detach()), error(dx, wide.grad()))}};
 }
 
@@ -151,7 +151,7 @@ double apart(const ModelImpl& a, const ModelImpl& b) {
   return largest;
 }
 
-enum class Split { kBatch, kHidden };
+enum class Split { kRows, kColumns };  // of the batch, of the hidden axis
 
 struct SpreadRun {
   Split split;
@@ -162,7 +162,7 @@ struct SpreadRun {
 
   bool wide() const { return type == torch::kFloat64; }
   std::string key() const {
-    return fmt::format("{}-{}-{}-{}-{}", split == Split::kBatch ? "batch" : "hidden", name_of(kind), ranks,
+    return fmt::format("{}-{}-{}-{}-{}", split == Split::kRows ? "batch" : "hidden", name_of(kind), ranks,
                        wide() ? "f64" : "f32", width);
   }
 };
@@ -182,7 +182,7 @@ nlohmann::json compare(const SpreadRun& run) {
   run_ranks(run.ranks, [&](Ranks& ranks) {
     Model model = models[static_cast<std::size_t>(ranks.rank())];
     std::vector<double> losses;
-    if (run.split == Split::kBatch) {
+    if (run.split == Split::kRows) {
       DataWorkers workers(ranks);
       losses = learn(*model, *data, run.steps, &workers);
     } else {
@@ -194,7 +194,7 @@ nlohmann::json compare(const SpreadRun& run) {
     if (ranks.rank() != 0) return;
     found = losses;
     for (std::size_t i = 0; i < kCargoNames.size(); ++i) {
-      bytes[kCargoNames[i]] = ranks.traffic(static_cast<Cargo>(i)).bytes;
+      bytes[kCargoNames[i]] = ranks.sent(static_cast<Cargo>(i)).bytes;
     }
   });
   double parameters = 0;
@@ -207,8 +207,8 @@ nlohmann::json compared(Context& context, const SpreadRun& run) {
 }
 
 bool is_equal(const SpreadRun& run, const nlohmann::json& result) {
-  const double losses = number(result.at("losses"));
-  return run.wide() ? losses <= kEqualF64 && number(result.at("parameters")) <= kEqualF64 : losses <= kEqualF32;
+  const double losses = result.at("losses").get<double>();
+  return run.wide() ? losses <= kEqualF64 && result.at("parameters").get<double>() <= kEqualF64 : losses <= kEqualF32;
 }
 
 // ---- The page
@@ -255,10 +255,10 @@ Finding equal_finding(const std::string& claim, const std::vector<Compared>& all
     if (run.split != split) continue;
     equal = equal && is_equal(run, result);
     double& largest = run.wide() ? f64 : f32;
-    largest = std::max(largest, number(result.at("losses")));
-    if (run.wide()) largest = std::max(largest, number(result.at("parameters")));
+    largest = std::max(largest, result.at("losses").get<double>());
+    if (run.wide()) largest = std::max(largest, result.at("parameters").get<double>());
   }
-  return {claim, "lab specification",
+  return {claim, kSource,
           fmt::format("after {} steps apart by at most {} in f64 (parameters and losses), by {} "
                       "in f32 (losses)",
                       kSteps, text(f64, 2), text(f32, 2)),
@@ -292,10 +292,10 @@ Table run_table(const std::vector<Compared>& all) {
                            cargo != kCargoNames[static_cast<std::size_t>(Cargo::kParameters)];
       if (of_step) other += count.get<double>();
     }
-    table.rows.push_back({run.split == Split::kBatch ? "batch" : "hidden axis", name_of(run.kind),
-                          std::to_string(run.ranks), run.wide() ? "f64" : "f32", text(number(result.at("losses")), 2),
-                          text(number(result.at("parameters")), 2), bytes(result.at("bytes").at("norms")),
-                          bytes(other)});
+    table.rows.push_back({run.split == Split::kRows ? "batch" : "hidden axis", name_of(run.kind),
+                          std::to_string(run.ranks), run.wide() ? "f64" : "f32",
+                          text(result.at("losses").get<double>(), 2), text(result.at("parameters").get<double>(), 2),
+                          bytes(result.at("bytes").at("norms")), bytes(other)});
   }
   return table;
 }
@@ -312,7 +312,7 @@ Plot share_plot(Context& context, const std::vector<Norms>& all) {
     Series counted{fmt::format("small Llama, f32, counted, {} ranks", norms.ranks), {}, {}, {}, {}};
     for (const std::int64_t width : {64, 128, 256}) {
       const auto sent = [&](NormKind kind, Cargo cargo) {
-        const auto result = compared(context, {Split::kHidden, kind, norms.ranks, torch::kFloat32, width, 1});
+        const auto result = compared(context, {Split::kColumns, kind, norms.ranks, torch::kFloat32, width, 1});
         return result.at("bytes").at(kCargoNames[static_cast<std::size_t>(cargo)]).get<double>();
       };
       const double layer = sent(NormKind::kLayerNorm, Cargo::kNorms);
@@ -342,7 +342,7 @@ Page run(Context& context) {
     norms.push_back({ranks, measured(NormKind::kLayerNorm), measured(NormKind::kRmsNorm)});
   }
   std::vector<Compared> runs;
-  for (const Split split : {Split::kBatch, Split::kHidden}) {
+  for (const Split split : {Split::kRows, Split::kColumns}) {
     for (const int ranks : kRankCounts) {
       for (const NormKind kind : kKinds) {
         for (const torch::ScalarType type : {torch::kFloat64, torch::kFloat32}) {
@@ -354,8 +354,8 @@ Page run(Context& context) {
   }
   Page page;
   page.findings = {less_finding(norms), matters_finding(norms),
-                   equal_finding("A data-parallel run is the run of one process", runs, Split::kBatch),
-                   equal_finding("A run whose hidden axis is spread is the run of one process", runs, Split::kHidden)};
+                   equal_finding("A data-parallel run is the run of one process", runs, Split::kRows),
+                   equal_finding("A run whose hidden axis is spread is the run of one process", runs, Split::kColumns)};
   page.parts = {norm_table(norms), share_plot(context, norms), run_table(runs)};
   return page;
 }

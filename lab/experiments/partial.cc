@@ -151,16 +151,16 @@ void add_shares(Page& page, Context& context, const Data& data, const std::vecto
   }
   page.parts.push_back(std::move(table));
   page.parts.push_back(Plot{"What a smaller share costs",
-                            "share of the columns",
-                            "held-out loss minus full RMSNorm's, nats a byte",
+                            "share of the columns (ratio)",
+                            "held-out loss minus full RMSNorm's (nats a byte)",
                             true,
                             false,
                             true,
                             {by_share}});
   page.parts.push_back(
       Plot{"Training loss, mean of the seeds",
-           "step",
-           "nats a byte",
+           "step (count)",
+           "loss (nats a byte)",
            false,
            false,
            true,
@@ -207,8 +207,8 @@ void add_rows(Table& table, const std::string& model, const Start& start) {
 
 Plot loss_plot(const std::string& model, const Start& start) {
   return {model + ": training loss from weights centred at 0 and at 0.2",
-          "step",
-          "nats a byte",
+          "step (count)",
+          "loss (nats a byte)",
           false,
           false,
           true,

@@ -89,8 +89,8 @@ nlohmann::json measure_gradients(const std::vector<std::int64_t>& depths, const 
 
 Plot gradient_plot(const nlohmann::json& gradients, std::int64_t depth) {
   Plot plot{fmt::format("Gradient of each block at initialisation, {} blocks", depth),
-            "block, from the embedding",
-            "norm of the gradient",
+            "block, from the embedding (number)",
+            "norm of the gradient (nats)",
             false,
             true,
             true,
@@ -171,8 +171,13 @@ Page page_of(const std::vector<double>& rates, const std::vector<Losses>& losses
 
   Table table{
       "Final loss (nats a byte) against the learning rate; in brackets how many runs diverged", {"placement"}, {}};
-  Plot plot{
-      "Final loss against the learning rate", "learning rate", "held-out loss (nats a byte)", true, false, true, {}};
+  Plot plot{"Final loss against the learning rate",
+            "learning rate (a step)",
+            "held-out loss (nats a byte)",
+            true,
+            false,
+            true,
+            {}};
   for (const double rate : rates) table.columns.push_back(text(rate));
   table.columns.push_back("sensitivity (nats)");
   for (std::size_t p = 0; p < std::size(kPlacements); ++p) {

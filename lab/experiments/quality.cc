@@ -1,5 +1,7 @@
 #include "lab/experiments/quality.h"
 
+#include <fmt/format.h>
+
 #include "lab/experiments/support.h"
 
 namespace rmsnorm::lab {

@@ -155,11 +155,12 @@ Table cost_table(const nlohmann::json& times, const nlohmann::json& memory) {
 Text bound_of_13b() {
   constexpr double kParameters = 13.0e9, kNorms = 2 * 40 + 1, kWidth = 5120, kBytes = 16;
   return {fmt::format(
-      "What is certain about 13 billion parameters: the biases that RMSNorm does without are {:.0f} numbers, {} of the "
+      "What is certain about 13 billion parameters: the biases that RMSNorm does without are {:.0f} numbers, {} % of "
+      "the "
       "parameters; with gradients and both moments of AdamW in f32 they take {} of {}. A fused LayerNorm keeps one "
       "more "
       "number a token than a fused RMSNorm. A larger saving of memory comes from the code, not from the formula.",
-      kNorms * kWidth, percent(kNorms * kWidth / kParameters), bytes(kNorms * kWidth * kBytes),
+      kNorms * kWidth, text(100 * kNorms * kWidth / kParameters, 1), bytes(kNorms * kWidth * kBytes),
       bytes(kParameters * kBytes))};
 }
 
@@ -230,7 +231,7 @@ Page run(Context& context) {
   page.parts.push_back(quality_table(size, quality));
   page.parts.push_back(cost_table(times, memory));
   page.parts.push_back(bound_of_13b());
-  Plot plot{"Training loss", "step", "loss (nats a byte), mean of 10 steps", false, false, true, {}};
+  Plot plot{"Training loss", "step (number)", "loss (nats a byte), mean of 10 steps", false, false, true, {}};
   for (std::size_t k = 0; k < std::size(kKinds); ++k) {
     plot.series.push_back(loss_series(name_of(kKinds[k]), quality.fused[k], kWindow));
   }

@@ -279,11 +279,14 @@ std::string text(double value, int digits) {
 
 namespace {
 
-// Decimals that show one digit of the interval's width: 0.06 has 2.
+// Decimals that show one digit of the interval's width (0.06 has 2) and two of the estimate.
 int decimals_of(const Interval& interval) {
-  const double width = interval.high - interval.low;
-  if (!(width > 0) || !std::isfinite(width)) return 3;
-  return std::clamp(static_cast<int>(-std::floor(std::log10(width))), 0, 6);
+  constexpr int kMost = 6;
+  const double width = interval.high - interval.low, size = std::abs(interval.estimate);
+  const bool has_width = width > 0 && std::isfinite(width), has_size = size > 0 && std::isfinite(size);
+  const double of_width = has_width ? -std::floor(std::log10(width)) : has_size ? 0 : 3;
+  const double of_size = has_size ? 1 - std::floor(std::log10(size)) : 0;
+  return static_cast<int>(std::clamp(std::max(of_width, of_size), 0.0, static_cast<double>(kMost)));
 }
 
 }  // namespace

@@ -227,7 +227,7 @@ std::function<void()> norms_of_step(const TimedCase& timed, NormKind kind) {
   const torch::Tensor gradient = torch::randn_like(input);
   return [=]() mutable {
     for (std::int64_t i = 0; i < norms; ++i) {
-      input.mutable_grad() = {};
+      input.mutable_grad() = torch::Tensor();
       norm->forward(input).backward(gradient);
     }
   };

@@ -17,6 +17,9 @@
 namespace rmsnorm::lab {
 namespace {
 
+// All is small: a second thread costs more than it brings, above all beside other tests.
+[[maybe_unused]] const bool kOneThread = (torch::set_num_threads(1), true);
+
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // ---- 6: centring ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // Experiments 9 to 12: the rules of their verdicts on made-up numbers, and the tools that they work with.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <limits>
@@ -87,8 +88,8 @@ TEST(RunRanks, SumsInTheOrderOfTheRanks) {
     double sum = 0;
     for (int round = 0; round < 100; ++round) sum += ranks.sum(ranks.rank() + 0.5 * round, Cargo::kScalars);
     sums[static_cast<std::size_t>(ranks.rank())] = sum;
-    EXPECT_EQ(ranks.traffic(Cargo::kScalars).rounds, 100);
-    EXPECT_EQ(ranks.traffic(Cargo::kScalars).bytes, 100 * 2 * 8);
+    EXPECT_EQ(ranks.sent(Cargo::kScalars).rounds, 100);
+    EXPECT_EQ(ranks.sent(Cargo::kScalars).bytes, 100 * 2 * 8);
   });
   EXPECT_EQ(sums, std::vector<double>(3, 100 * 3 + 1.5 * 4950));
 }

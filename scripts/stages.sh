@@ -211,6 +211,9 @@ build_lab() {
   configure release -DRMSNORM_LAB=ON \
     -DRMSNORM_TORCH_ROOT="$(build/venv/bin/python -c 'import torch; print(torch.__path__[0])')"
   build release "$@"
+  # For what is run next: PyTorch's threads wait asleep. Spinning ones take the CPUs from each other on a busy machine,
+  # and a training of small tensors takes twenty times as long.
+  export OMP_WAIT_POLICY=passive
 }
 
 # Every experiment at its smallest size, killed on the way and taken up again; then the report.

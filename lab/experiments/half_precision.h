@@ -9,8 +9,8 @@ namespace rmsnorm::lab {
 
 // RMSNorm's error is smaller than LayerNorm's where it is below this share of it.
 inline constexpr double kSmallerError = 0.5;
-// What a 16-bit training may lose to one in f32 by one norm more than by the other, and still be called the same: nats a
-// byte.
+// What a 16-bit training may lose to one in f32 by one norm more than by the other, and still be called the same: nats
+// a byte.
 inline constexpr double kSameLoss = 0.02;
 
 // "RMSNorm is right over a wider range of magnitudes": one octave more at one end and none less at the other.

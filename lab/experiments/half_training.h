@@ -30,8 +30,8 @@ struct HalfResult {
 };
 
 // Predicts the next byte from the `kWindow` before it: summed embeddings, pre-norm residual blocks of two layers, a
-// final norm. Products of 16-bit matrices are summed in f32 and rounded once, as a tensor core does; weights have an f32
-// master copy; f16 has a loss scale, and a step whose gradient is not finite is left out.
+// final norm. Products of 16-bit matrices are summed in f32 and rounded once, as a tensor core does; weights have an
+// f32 master copy; f16 has a loss scale, and a step whose gradient is not finite is left out.
 inline constexpr std::int64_t kWindow = 8;
 HalfResult train_half(const HalfTraining& options, const Data& data);
 

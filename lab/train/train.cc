@@ -12,6 +12,7 @@
 
 #include "lab/train/checkpoint.h"
 #include "lab/train/log.h"
+#include "lab/train/tensors.h"
 #include "tools/error.h"
 #include "tools/progress.h"
 

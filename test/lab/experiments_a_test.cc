@@ -62,7 +62,7 @@ TEST(Numbers, AmdahlAndSaving) {
 }
 
 TEST(Numbers, StepsToALoss) {
-  Run run;
+  lab::Run run;
   run.losses = {5, 4, 3, 2, 1};
   EXPECT_EQ(steps_to(run, 3.0, 1), 3);
   EXPECT_EQ(steps_to(run, 3.0, 3), 4);  // (4 + 3 + 2) / 3

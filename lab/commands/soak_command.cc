@@ -75,7 +75,10 @@ void add_soak_command(CLI::App& app) {
   a->options.progress = true;
   command->footer(kSoakExamples);
   command->add_option("--seconds", a->options.seconds, "how long")->type_name("N")->capture_default_str();
-  command->add_option("--seed", a->options.seed, "of all cases")->type_name("N")->capture_default_str();
+  command->add_option("--seed", a->options.seed, "of all cases")
+      ->check(CLI::NonNegativeNumber)  // which -1 would pass as 2^64 - 1
+      ->type_name("N")
+      ->capture_default_str();
   command->add_flag("--json", a->json, "print JSON");
   command->callback([a] { run_soak(*a); });
 }

@@ -98,11 +98,11 @@ class F64Gradient {
     }
     scale_ = scale_for(peak);
     if (layer_) {
-      CompensatedSum sum, rest;
+      CompensatedSum sum;
       for (int64_t i = 0; i < counted; ++i) sum.add(read(x_, RN_F64, i) * scale_);
-      mean_ = sum.total() / static_cast<double>(counted);
-      for (int64_t i = 0; i < counted; ++i) rest.add(read(x_, RN_F64, i) * scale_ - mean_);
-      correction_ = std::isfinite(mean_) ? rest.total() / static_cast<double>(counted) : 0;
+      const Twofold mean = sum.twofold() / Twofold{static_cast<double>(counted)};
+      mean_ = mean.value;
+      correction_ = std::isfinite(mean.rest) ? mean.rest : 0;
     }
     CompensatedSum squares;
     for (int64_t i = 0; i < counted; ++i) squares.add(centred(i) * centred(i));

@@ -56,8 +56,8 @@ class CompensatedSum {
   // The product of a and b, without its rounding error getting lost.
   void add_product(double a, double b) { add(Twofold{a} * b); }
   // Infinities leave a NaN in the error term; the plain sum says what became of them.
-  Twofold twofold() const { return {sum_, std::isfinite(error_) ? error_ : 0}; }
-  double total() const { return twofold().rounded(); }
+  Twofold twofold() const { return std::isfinite(error_) ? Twofold{sum_} + Twofold{error_} : Twofold{sum_}; }
+  double total() const { return twofold().value; }
 
  private:
   double sum_ = 0;

@@ -76,11 +76,11 @@ inline F64Scale row_scale(const F64Row& rows) {
 
   F64Scale result = {0, 0, {1}, scale};
   if (centred) {
-    CompensatedSum sum, rest;
+    CompensatedSum sum;
     for (int64_t i = 0; i < columns; ++i) sum.add(rows.element(i) * scale);
-    result.mean = sum.total() / d;
-    for (int64_t i = 0; i < columns; ++i) rest.add(rows.element(i) * scale - result.mean);
-    result.correction = std::isfinite(result.mean) ? rest.total() / d : 0;  // an infinite mean stays one
+    const Twofold mean = sum.twofold() / Twofold{d};
+    result.mean = mean.value;
+    result.correction = std::isfinite(mean.rest) ? mean.rest : 0;  // an infinite mean stays one
     if (call.norm == Norm::kCenter) return result;
   }
   CompensatedSum squares;

@@ -39,8 +39,8 @@ Activation activate(double g, int shift = 0) {
   const Twofold sigmoid = Twofold{1} / below, opposite = Twofold{std::fma(power, p, power)} / below;
   const double numerator = std::ldexp(g, -shift);
   Twofold value = Twofold{numerator} / below;
-  if (g > C::kBound) value = {numerator};  // of infinity the division would make a NaN
-  if (g < -C::kBound) value = {-0.0};
+  if (g > C::kBound) value = {numerator};    // of infinity the division would make a NaN
+  if (g < -C::kBound) return {{-0.0}, {0}};  // what is left of either would show beside a factor of 1e200
   return {value, sigmoid * bounded * opposite + sigmoid};
 }
 
@@ -186,20 +186,23 @@ void f64_gradient(const GatedBackwardCall& call, int64_t row, int64_t group, dou
   Twofold inv = v.inv(), slope = v.squared_inv();
   int own_exponent = 0;
   if (saved != nullptr) {
-    inv = {read(saved, RN_F64, 0)};
+    const double given = read(saved, RN_F64, 0);
+    const int exponent = exponent_of(std::fabs(given));
+    inv = {std::ldexp(given, -exponent)};
     slope = inv * inv;
-    own_exponent = v.exponent();
+    own_exponent = v.exponent() + exponent;
   }
+  // Whichever of the gradient's two terms has the larger scale keeps its size until the end.
+  const int shared = std::max(0, 2 * own_exponent), last = own_exponent + shared - v.exponent();
   slope = slope * (products.twofold() / Twofold{static_cast<double>(call.width)});
   for (int64_t i = 0; i < call.width; ++i) {
     const Activation a = v.activation(i);
     const Twofold own = {read(dy, call.dy.type, i)}, normalised = v.twofold(i) * inv;
     // The scale comes last: rows of 1e-315 have gradients beyond the range, whose terms must not meet as infinities.
-    Twofold gradient = (arriving(i) - scaled(v.twofold(i) * slope, 2 * own_exponent)) * inv;
+    Twofold gradient = (scaled(arriving(i), -shared) - scaled(v.twofold(i) * slope, 2 * own_exponent - shared)) * inv;
     double gate_gradient;
     if (call.gate_first) {
-      gate_gradient =
-          std::ldexp((gradient * a.slope * v.x_at(i)).rounded(), v.x_exponent() - v.exponent() + own_exponent);
+      gate_gradient = std::ldexp((gradient * a.slope * v.x_at(i)).rounded(), v.x_exponent() + last);
       gradient = gradient * v.silu(i);
     } else {
       const double factor = weight != nullptr ? read(weight, call.weight.type, i) : 1.0;
@@ -209,8 +212,7 @@ void f64_gradient(const GatedBackwardCall& call, int64_t row, int64_t group, dou
       const Twofold term = v.times(i, (call.gate_first ? own : own * a.silu) * inv);
       dweight[at + i] += std::ldexp(term.rounded(), own_exponent);
     }
-    if (dx != nullptr)
-      write(dx, call.dx.type, i, std::ldexp(gradient.rounded(), v.gate_exponent() - v.exponent() + own_exponent));
+    if (dx != nullptr) write(dx, call.dx.type, i, std::ldexp(gradient.rounded(), v.gate_exponent() + last));
     if (dgate != nullptr) write(dgate, call.dgate.type, i, gate_gradient);
   }
 }

@@ -43,7 +43,14 @@ class Slices {
     for (int64_t r = begin; r < end; ++r, walk.advance()) {
       const double mean =
           walk[4] == nullptr ? 0 : *reinterpret_cast<const double*>(walk[4]) / static_cast<double>(call_.total_cols);
-      const SliceSums sums = row(walk[2], walk[3], walk[4] != nullptr, mean);
+      SliceSums sums = row(walk[2], walk[3], walk[4] != nullptr, mean);
+      if (call_.what == SliceSum::kProducts && walk[4] != nullptr && __builtin_isfinite(mean)) {
+        // What the rounding of the mean has taken away times the sum of g: with a large mean that is more than the
+        // rounding of the sum.
+        const double d = static_cast<double>(call_.total_cols);
+        const double rest = __builtin_fma(-mean, d, *reinterpret_cast<const double*>(walk[4])) / d;
+        sums.result -= rest * sums.gradients;
+      }
       *reinterpret_cast<double*>(walk[0]) = sums.result;
       if (walk[1] != nullptr) *reinterpret_cast<double*>(walk[1]) = sums.gradients;
     }

@@ -30,7 +30,7 @@ void add_options(CLI::App& command, TrainArguments& a) {
   TrainOptions& o = a.options;
   a.model.add_to(command);
   const auto option = [&](const char* name, auto& value, const char* text) {
-    command.add_option(name, value, text)->capture_default_str()->group("Training");
+    return command.add_option(name, value, text)->capture_default_str()->group("Training");
   };
   option("--steps", o.steps, "updates of the parameters");
   option("--batch", o.batch, "rows a step");

@@ -234,7 +234,7 @@ Page run(Context& context) {
               .rows = {}};
   for (const Size& size : sizes) table.columns.push_back(fmt::format("batch {}, {} steps", size.batch, size.steps));
   Plot plot{.title = "Accuracy by batch size",
-            .x_label = "pictures in a batch",
+            .x_label = "batch (pictures)",
             .y_label = "right labels, %",
             .log_x = true,
             .series = {}};

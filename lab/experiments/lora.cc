@@ -219,7 +219,7 @@ Finding finding_of(const Seeds& seeds, const std::string& claim, const Base& bas
 
 Plot path_plot(const Seeds& seeds, const Plan& plan, Place place) {
   Plot plot{.title = fmt::format("LoRA of rank {} {}", kRank, label_of(place)),
-            .x_label = "steps",
+            .x_label = "training step (number)",
             .y_label = "loss on the held-out part of the new task, nats a byte",
             .series = {}};
   for (const Base& base : kBases) {

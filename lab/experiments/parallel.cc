@@ -303,7 +303,7 @@ Table run_table(const std::vector<Compared>& all) {
 // Saved of all bytes: of the small Llama as counted, of larger layers as computed.
 Plot share_plot(Context& context, const std::vector<Norms>& all) {
   Plot plot{.title = "Share of all bytes that RMSNorm saves where the hidden axis is spread",
-            .x_label = "width",
+            .x_label = "width (columns)",
             .y_label = "saved, %",
             .log_x = true,
             .log_y = true,

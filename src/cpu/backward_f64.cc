@@ -47,7 +47,8 @@ class F64Gradient {
     const auto total = [&](const Operand& of) { return read(row_address(call_, of, row_), RN_F64, 0); };
     const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
     const double squares = total(call_.sum_squares);
-    scale_ = scale_for(std::max(std::sqrt(squares) / std::sqrt(d), root));
+    const double mean = layer_ ? std::fabs(total(call_.sum)) / d : 0;
+    scale_ = scale_for(std::max({std::sqrt(squares) / std::sqrt(d), root, mean}));
     if (layer_) {
       const double sum = total(call_.sum) * scale_;
       mean_ = sum / d;

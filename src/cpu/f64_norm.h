@@ -51,7 +51,8 @@ inline F64Scale slice_scale(const F64Row& row) {
   const double d = static_cast<double>(call.total_cols);
   const double squares = read(row.at(call.sum_squares), RN_F64, 0);
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
-  const double scale = scale_for(std::max(std::sqrt(squares) / std::sqrt(d), root));
+  const double mean = call.norm == Norm::kLayer ? std::fabs(read(row.at(call.sum), RN_F64, 0)) / d : 0;
+  const double scale = scale_for(std::max({std::sqrt(squares) / std::sqrt(d), root, mean}));
   F64Scale result = {0, 0, {1}, scale};
   if (call.norm == Norm::kLayer) {
     const double sum = read(row.at(call.sum), RN_F64, 0) * scale;

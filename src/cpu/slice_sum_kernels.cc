@@ -9,7 +9,7 @@ namespace rmsnorm::RMSNORM_TARGET {
 namespace {
 
 struct SliceSums {
-  double result, gradients;
+  double result, gradients, deviations = 0;  // deviations: of x from the mean
 };
 
 // Sums of g and of g (x - mean), g = dy w, over a staged stretch. Behind its end g is zero.
@@ -44,12 +44,14 @@ class Slices {
       const double mean =
           walk[4] == nullptr ? 0 : *reinterpret_cast<const double*>(walk[4]) / static_cast<double>(call_.total_cols);
       SliceSums sums = row(walk[2], walk[3], walk[4] != nullptr, mean);
-      if (call_.what == SliceSum::kProducts && walk[4] != nullptr && __builtin_isfinite(mean)) {
-        // What the rounding of the mean has taken away times the sum of g: with a large mean that is more than the
-        // rounding of the sum.
+      if (walk[4] != nullptr && __builtin_isfinite(mean)) {
+        // The sums are around the rounded mean. With a large one its rounding shows.
         const double d = static_cast<double>(call_.total_cols);
         const double rest = __builtin_fma(-mean, d, *reinterpret_cast<const double*>(walk[4])) / d;
-        sums.result -= rest * sums.gradients;
+        if (call_.what == SliceSum::kProducts) sums.result -= rest * sums.gradients;
+        if (call_.what == SliceSum::kSquares) {
+          sums.result += rest * (static_cast<double>(call_.cols) * rest - 2 * sums.deviations);
+        }
       }
       *reinterpret_cast<double*>(walk[0]) = sums.result;
       if (walk[1] != nullptr) *reinterpret_cast<double*>(walk[1]) = sums.gradients;
@@ -69,9 +71,11 @@ class Slices {
         const SliceSums chunk = stretch(x, dy, centred, mean, i, end - i < kStage ? end - i : kStage);
         part.result += chunk.result;
         part.gradients += chunk.gradients;
+        part.deviations += chunk.deviations;
       }
       total.result += part.result;
       total.gradients += part.gradients;
+      total.deviations += part.deviations;
     }
     return total;
   }
@@ -83,7 +87,10 @@ class Slices {
       case SliceSum::kSum:
         return {chunk_moments<WideLanes<true, StagedSource>>(source, 0, n).sum, 0};
       case SliceSum::kSquares:
-        if (centred) return {centred_chunk(source, 0, n, mean).square, 0};
+        if (centred) {
+          const Moments around = centred_chunk(source, 0, n, mean);
+          return {around.square, 0, around.sum};
+        }
         return {chunk_moments<WideLanes<false, StagedSource>>(source, 0, n).square, 0};
       default: {
         const float* dy = stage(dy_, dy_row + i * bytes(call_.dy.type), call_.dy.type, n);

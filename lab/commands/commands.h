@@ -5,8 +5,14 @@
 #define RMSNORM_LAB_COMMANDS_COMMANDS_H_
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace rmsnorm::lab {
+
+// A check of options that CLI11 would read as 2^64 - 1 for -1.
+inline std::string at_least_zero(const std::string& text) {
+  return text.starts_with('-') ? "it is " + text + "; it must be at least 0" : "";
+}
 
 void add_train_command(CLI::App& app);
 void add_generate_command(CLI::App& app);

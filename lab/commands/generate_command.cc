@@ -67,7 +67,7 @@ void add_generate_command(CLI::App& app) {
   command->add_option("--temperature", a.options.temperature, "of the draws; 0: always the likeliest byte")
       ->capture_default_str();
   command->add_option("--top", a.options.top, "draw from so many likeliest bytes; 0: from all")->capture_default_str();
-  command->add_option("--seed", a.options.seed, "of the draws")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--seed", a.options.seed, "of the draws")->check(at_least_zero)->capture_default_str();
   command->add_option("--code", a.code, "of the norms: fused, eager or native")->capture_default_str();
   command->add_flag("--json", a.json, "the result as JSON on standard output");
   command->add_flag("--logits", a.logits, "with --json: the logits at every byte of the prompt, too");

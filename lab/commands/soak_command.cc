@@ -76,7 +76,7 @@ void add_soak_command(CLI::App& app) {
   command->footer(kSoakExamples);
   command->add_option("--seconds", a->options.seconds, "how long")->type_name("N")->capture_default_str();
   command->add_option("--seed", a->options.seed, "of all cases")
-      ->check(CLI::NonNegativeNumber)  // which -1 would pass as 2^64 - 1
+      ->check(at_least_zero)
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--json", a->json, "print JSON");

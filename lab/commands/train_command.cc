@@ -40,7 +40,7 @@ void add_options(CLI::App& command, TrainArguments& a) {
   option("--warm-up", o.warm_up, "steps to the highest learning rate");
   option("--weight-decay", o.weight_decay, "of matrices");
   option("--clip", o.clip, "largest norm of the gradient; 0: none");
-  option("--seed", o.seed, "of the parameters and the batches")->check(CLI::NonNegativeNumber);
+  option("--seed", o.seed, "of the parameters and the batches")->check(at_least_zero);
   option("--evaluate-every", o.evaluate_every, "steps; 0: at the end only");
   option("--evaluate-parts", o.evaluate_parts, "batches of held-out text in an evaluation");
   command.add_flag("--autocast", o.autocast, "matrix products in bf16")->group("Training");

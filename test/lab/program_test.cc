@@ -74,7 +74,7 @@ TEST_F(LabProgram, soak_prints_what_it_did) {
 
 TEST_F(LabProgram, a_killed_run_leaves_nothing_half_done_and_ends_when_run_again) {
   const RunOptions killed{.environment = {}, .in_child = {}, .while_running = [](int pid) {
-                            ::usleep(2'500'000);
+                            ::usleep(1'200'000);
                             ::kill(pid, SIGKILL);
                           }};
   EXPECT_EQ(run({"run", "soak", "--scale", "smoke", "--folder", "pieces"}, killed).signal, SIGKILL);

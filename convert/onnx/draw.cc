@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tools/xml.h"
+
 namespace rmsnorm::convert::onnx {
 
 namespace {
@@ -15,28 +17,11 @@ constexpr const char* kWriter = "#2c5d9e";
 
 std::string escaped(const std::string& name) {
   constexpr std::size_t kMost = 44;
-  const std::string text = name.size() <= kMost ? name : "..." + name.substr(name.size() - kMost);
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += byte < 0x20 || byte >= 0x7f ? '?' : c;
-    }
+  std::string text = name.size() <= kMost ? name : "..." + name.substr(name.size() - kMost);
+  for (char& c : text) {
+    if (c < 0x20 || c >= 0x7f) c = '?';  // bytes above 0x7f, too
   }
-  return result;
+  return tools::xml_escaped(text);
 }
 
 // Something on a stream: its place in the graph decides the order.

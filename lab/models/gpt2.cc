@@ -132,8 +132,7 @@ Model make_gpt2(const Gpt2Options& options) {
   require(options.vocabulary >= 1, "vocabulary", options.vocabulary, "at least 1");
   require(options.layers >= 1, "layers", options.layers, "at least 1");
   require(options.context >= 1, "context", options.context, "at least 1");
-  require(options.heads >= 1 && options.width >= 1 && options.width % options.heads == 0, "width", options.width,
-          "a multiple of the heads, " + std::to_string(options.heads));
+  require_heads(options.width, options.heads);
   return std::make_shared<Gpt2Impl>(options);
 }
 

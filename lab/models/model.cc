@@ -31,6 +31,11 @@ void require(bool holds, const char* what, std::int64_t value, const std::string
   if (!holds) throw std::invalid_argument(fmt::format("{} is {}; it must be {}", what, value, rule));
 }
 
+void require_heads(std::int64_t width, std::int64_t heads) {
+  require(heads >= 1 && width >= 1 && width % heads == 0, "width", width,
+          fmt::format("a multiple of the heads, {}", heads));
+}
+
 void check_tokens(const torch::Tensor& tokens, std::int64_t vocabulary, std::int64_t time_limit) {
   if (tokens.dim() != 2 || tokens.scalar_type() != torch::kLong || tokens.numel() == 0) {
     throw std::invalid_argument(fmt::format("input is {} {}; it must be tokens [batch, time] of type Long, not empty",

@@ -38,6 +38,7 @@ void check_images(const torch::Tensor& images, std::int64_t channels);
 
 // "X is V; it must be RULE".
 void require(bool holds, const char* what, std::int64_t value, const std::string& rule);
+void require_heads(std::int64_t width, std::int64_t heads);  // the width is a multiple of them
 
 }  // namespace rmsnorm::lab
 

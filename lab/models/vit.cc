@@ -125,8 +125,7 @@ Model make_vit(const VitOptions& options) {
           "a multiple of the patch, " + std::to_string(options.patch));
   require(options.channels >= 1, "channels", options.channels, "at least 1");
   require(options.layers >= 1, "layers", options.layers, "at least 1");
-  require(options.heads >= 1 && options.width >= 1 && options.width % options.heads == 0, "width", options.width,
-          "a multiple of the heads, " + std::to_string(options.heads));
+  require_heads(options.width, options.heads);
   return std::make_shared<VitImpl>(options);
 }
 

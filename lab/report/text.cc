@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tools/xml.h"
+
 namespace rmsnorm::lab {
 
 namespace {
@@ -48,24 +50,9 @@ std::string_view name_of(Verdict verdict) {
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') result += c;
-    }
+    if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') result += c;
   }
-  return result;
+  return tools::xml_escaped(result);
 }
 
 std::vector<std::string_view> characters(std::string_view text) {

@@ -77,8 +77,7 @@ class F64Gradient {
   }
 
   Twofold factor(int64_t i) const {
-    const Twofold w = {read(call_.weight.base, call_.weight.type, i)};
-    return call_.weight_offset != 0 ? w + Twofold{call_.weight_offset} : w;
+    return with_offset(read(call_.weight.base, call_.weight.type, i), call_.weight_offset);
   }
   Twofold g(int64_t i) const {
     const double dy = read(dy_, call_.dy.type, i);

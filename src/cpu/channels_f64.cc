@@ -30,8 +30,7 @@ struct Elements {
   double x(int64_t i) const { return read(at(call.x, i), RN_F64, 0); }
   double dy(int64_t i) const { return read(at(call.dy, i), call.dy.type, 0); }
   Twofold factor(int64_t i) const {
-    const Twofold w = {read(call.weight.base, call.weight.type, channel_of(i))};
-    return call.weight_offset != 0 ? w + Twofold{call.weight_offset} : w;
+    return with_offset(read(call.weight.base, call.weight.type, channel_of(i)), call.weight_offset);
   }
   Twofold g(int64_t i) const { return call.weight.base == nullptr ? Twofold{dy(i)} : factor(i) * dy(i); }
 };

@@ -39,6 +39,10 @@ inline Twofold square_root(Twofold a) {
   if (root == 0) return {root};
   return {root, (std::fma(-root, root, a.value) + a.rest) / (2 * root)};
 }
+// A weight plus its offset; the weight's own bits where there is none.
+inline Twofold with_offset(double weight, double offset) {
+  return offset != 0 ? Twofold{weight} + Twofold{offset} : Twofold{weight};
+}
 inline Twofold scaled(Twofold a, int exponent) { return {std::ldexp(a.value, exponent), std::ldexp(a.rest, exponent)}; }
 
 // A sum whose rounding errors are kept (Neumaier 1974).

@@ -100,8 +100,7 @@ inline double normalised(const F64Row& row, const F64Scale& s, double x, int64_t
   if (call.norm == Norm::kCenter) return y.rounded() / s.scale;
   y = y * s.inv;
   if (row.at_weight != nullptr) {
-    const Twofold weight = {read(row.at_weight, call.weight.type, i)};
-    y = y * (call.weight_offset != 0 ? weight + Twofold{call.weight_offset} : weight);
+    y = y * with_offset(read(row.at_weight, call.weight.type, i), call.weight_offset);
   }
   return (row.at_bias != nullptr ? y + Twofold{read(row.at_bias, call.bias.type, i)} : y).rounded();
 }

@@ -13,6 +13,7 @@
 #include "lab/models/lora.h"
 #include "lab/models/vit.h"
 #include "test/lab/gradients.h"
+#include "test/lab/refusal.h"
 
 namespace rmsnorm::lab {
 namespace {
@@ -499,15 +500,6 @@ TEST_F(LabModels, InitialValues) {
   EXPECT_TRUE(torch::equal(twin->named_parameters()["model.layers.7.mlp.up_proj.weight"],
                            model->named_parameters()["model.layers.7.mlp.up_proj.weight"]))
       << "models that differ in their norm alone begin with the same matrices";
-}
-
-void expect_refusal(const std::function<void()>& work, const std::string& part) {
-  try {
-    work();
-    ADD_FAILURE() << "nothing was refused; expected: " << part;
-  } catch (const std::invalid_argument& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
 }
 
 TEST_F(LabModels, Messages) {

@@ -4,6 +4,7 @@
 
 #include "lab/models/norm.h"
 #include "test/lab/gradients.h"
+#include "test/lab/refusal.h"
 
 namespace rmsnorm::lab {
 namespace {
@@ -220,15 +221,6 @@ TEST(LabNorm, SixteenBitRows) {
       EXPECT_LE((found - expected).abs().max().item<double>(), expected.abs().max().item<double>() / 128)
           << name_of(kind) << " " << name_of(code);
     }
-  }
-}
-
-void expect_refusal(const std::function<void()>& work, const std::string& part) {
-  try {
-    work();
-    ADD_FAILURE() << "nothing was refused; expected: " << part;
-  } catch (const std::invalid_argument& error) {
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
 }
 

@@ -49,6 +49,15 @@ def gpt2():
     )
 
 
+def classifier(model):
+    """Of pictures of 16 x 16."""
+    return (
+        model,
+        lambda m, x: m(pixel_values=x).logits,
+        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),
+    )
+
+
 def vit():
     config = transformers.ViTConfig(
         hidden_size=32,
@@ -59,12 +68,7 @@ def vit():
         patch_size=4,
         attn_implementation="eager",
     )
-    model = transformers.ViTForImageClassification(config)
-    return (
-        model,
-        lambda m, x: m(pixel_values=x).logits,
-        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),
-    )
+    return classifier(transformers.ViTForImageClassification(config))
 
 
 def whisper():
@@ -100,12 +104,7 @@ def dinov2():
         patch_size=4,
         attn_implementation="eager",
     )
-    model = transformers.Dinov2ForImageClassification(config)
-    return (
-        model,
-        lambda m, x: m(pixel_values=x).logits,
-        torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),
-    )
+    return classifier(transformers.Dinov2ForImageClassification(config))
 
 
 def bert():

@@ -156,9 +156,9 @@ constexpr char kRunExamples[] = R"(
 The pieces of an experiment are kept in FOLDER/NAME, one JSON file each: a run that was stopped goes on from there.
 
 Examples:
-  rmsnorm-lab run --scale smoke               all of them, in 3 minutes, to see that they work
+  rmsnorm-lab run --scale smoke               all of them, to see that they work
   rmsnorm-lab run cost epsilon                two of them at their smallest size that has a meaning
-  rmsnorm-lab run --scale full --folder full  all of them, half an hour; a folder holds one scale)";
+  rmsnorm-lab run --scale full --folder full  all of them; a folder holds one scale)";
 
 constexpr char kReportExamples[] = R"(
 Examples:

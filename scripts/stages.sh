@@ -221,8 +221,8 @@ lab_smoke() {
   local folder=build/lab/smoke program=build/release/rmsnorm-lab seconds=$((RANDOM % 40 + 5))
   rm -rf $folder
   echo "killed after $seconds s:"
-  timeout --signal KILL $seconds $program run --scale smoke --folder $folder || true
-  check "the run is taken up and ends" $program run --scale smoke --folder $folder
+  timeout --signal KILL $seconds $program run --scale smoke --folder $folder --jobs "$(nproc)" || true
+  check "the run is taken up and ends" $program run --scale smoke --folder $folder --jobs "$(nproc)"
   check "the report is written" $program report --folder $folder
   check "its numbers are sane" python3 scripts/check_lab.py $program $folder
 }

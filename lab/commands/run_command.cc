@@ -8,6 +8,7 @@
 #include <span>
 
 #include "lab/commands/commands.h"
+#include "lab/commands/jobs.h"
 #include "lab/experiments/collect.h"
 #include "lab/experiments/cost_times.h"
 #include "lab/report/report.h"
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kDefaultFolder[] = "lab-pieces";
+constexpr int kMostJobs = 64;
 
 std::string names_of_experiments() {
   std::string names;
@@ -57,6 +59,7 @@ void list_experiments(bool json) {
 struct RunArguments {
   std::vector<std::string> names;
   std::string scale = "quick", folder = kDefaultFolder;
+  int jobs = 1;
   bool again = false, json = false;
 };
 
@@ -75,33 +78,64 @@ void print_findings(const Experiment& experiment, const Page& page, bool json) {
   std::fflush(stdout);
 }
 
-// One that fails does not keep the others from running.
-void run_experiments(const RunArguments& a) {
+void run_experiment(const Experiment& experiment, const RunArguments& a) {
   const Scale scale = scale_argument(a.scale);
-  std::string failed;
-  tools::ExitCode code = tools::ExitCode::kInternal;
-  for (const Experiment* experiment : experiments_named(a.names)) {
-    const fs::path folder = fs::path(a.folder) / experiment->name;
-    if (a.again) fs::remove_all(folder);
-    set_command(run_command_line(experiment->name, scale));
-    const auto note = [&](const char* what) {
+  const fs::path folder = fs::path(a.folder) / experiment.name;
+  if (a.again) fs::remove_all(folder);
+  set_command(run_command_line(experiment.name, scale));
+  Context context(scale, folder, true);
+  print_findings(experiment, experiment.run(context), a.json);
+}
+
+// The exit code of each.
+std::vector<int> run_in_processes(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
+  std::vector<std::vector<std::string>> lines;
+  for (const Experiment* experiment : chosen) {
+    lines.push_back({"run", experiment->name, "--scale", a.scale, "--folder", a.folder});
+    if (a.again) lines.back().push_back("--again");
+    if (a.json) lines.back().push_back("--json");
+  }
+  return run_side_by_side(lines, a.jobs);
+}
+
+std::vector<int> run_in_turn(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
+  std::vector<int> codes;
+  for (const Experiment* experiment : chosen) {
+    codes.push_back(0);
+    const auto note = [&](tools::ExitCode code, const char* what) {
       fmt::print(stderr, "rmsnorm-lab: {}: {}\n", experiment->name, tools::printable(what));
-      failed += (failed.empty() ? "" : ", ") + experiment->name;
+      codes.back() = static_cast<int>(code);
     };
     try {
-      Context context(scale, folder, true);
-      print_findings(*experiment, experiment->run(context), a.json);
+      run_experiment(*experiment, a);
     } catch (const tools::ToolError& error) {
-      code = error.code();
-      note(error.what());
+      note(error.code(), error.what());
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      note(error.what());
+      note(tools::ExitCode::kInternal, error.what());
     }
   }
-  if (!failed.empty())
-    tools::fail(code, "these failed: {}; run again to take up the others from where they are", failed);
+  return codes;
+}
+
+// One that fails does not keep the others from running.
+void run_experiments(const RunArguments& a) {
+  scale_argument(a.scale);  // refused before anything runs
+  const auto chosen = experiments_named(a.names);
+  const std::vector<int> codes = a.jobs > 1 && chosen.size() > 1 ? run_in_processes(chosen, a) : run_in_turn(chosen, a);
+  std::string failed;
+  int code = 0;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    if (codes[i] == 0) continue;
+    failed += (failed.empty() ? "" : ", ") + chosen[i]->name;
+    code = codes[i];
+  }
+  if (failed.empty()) return;
+  const bool documented = std::any_of(std::begin(tools::kExitCodes), std::end(tools::kExitCodes),
+                                      [&](const auto& entry) { return static_cast<int>(entry.code) == code; });
+  tools::fail(documented ? static_cast<tools::ExitCode>(code) : tools::ExitCode::kInternal,
+              "these failed: {}; run again to take up the others from where they are", failed);
 }
 
 // ---- report
@@ -158,7 +192,8 @@ The pieces of an experiment are kept in FOLDER/NAME, one JSON file each: a run t
 Examples:
   rmsnorm-lab run --scale smoke               all of them, to see that they work
   rmsnorm-lab run cost epsilon                two of them at their smallest size that has a meaning
-  rmsnorm-lab run --scale full --folder full  all of them; a folder holds one scale)";
+  rmsnorm-lab run --scale full --folder full  all of them; a folder holds one scale
+  rmsnorm-lab run --jobs 2                    two side by side; what measures time still runs alone)";
 
 constexpr char kReportExamples[] = R"(
 Examples:
@@ -182,6 +217,10 @@ void add_run_command(CLI::App& app) {
   command->add_option("EXPERIMENTS", a->names, names_of_experiments() + "; all if none is named")->type_name("");
   command->add_option("--scale", a->scale, "smoke, quick or full")->type_name("NAME")->capture_default_str();
   command->add_option("--folder", a->folder, "where the pieces are kept")->type_name("FOLDER")->capture_default_str();
+  command->add_option("--jobs", a->jobs, "how many experiments run side by side")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMostJobs));
   command->add_flag("--again", a->again, "remove the pieces of these experiments first");
   command->add_flag("--json", a->json, "print the findings as JSON, one object a line");
   command->callback([a] { run_experiments(*a); });

@@ -71,7 +71,7 @@ struct Watched {
 };
 
 json watch_training(NormKind kind, const Size& size, std::uint64_t seed) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   torch::manual_seed(seed);
   LlamaOptions options;
   options.width = size.width;

@@ -130,7 +130,7 @@ Sizes sizes_of(const Context& context) {
 }
 
 double accuracy_of(const Choice& norm, const Size& size, int seed, const Data& data, std::int64_t parts) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   torch::manual_seed(static_cast<std::uint64_t>(seed));
   const Model model = make(norm);
   TrainOptions options;

@@ -12,6 +12,7 @@
 
 #include "lab/experiments/commit.h"
 #include "lab/experiments/experiment.h"
+#include "lab/experiments/turn.h"
 #include "tools/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/machine.h"
@@ -150,11 +151,20 @@ Context::Context(Scale scale, fs::path folder, bool progress)
 }
 
 json Context::piece(const std::string& key, const std::function<json()>& work) {
+  return find_or_make(key, false, work);
+}
+
+json Context::timed_piece(const std::string& key, const std::function<json()>& work) {
+  return find_or_make(key, true, work);
+}
+
+json Context::find_or_make(const std::string& key, bool alone, const std::function<json()>& work) {
   check_key(key);
+  if (!running_.empty()) throw std::logic_error(fmt::format("piece {}: {} is not done yet", key, running_));
   const fs::path file = folder_ / (key + kExtension);
   if (fs::exists(file)) return read(key, file);
   if (read_only_) throw MissingPiece(fmt::format("piece {} is missing", key));
-  return make(key, file, work);
+  return make(key, file, alone, work);
 }
 
 json Context::read(const std::string& key, const fs::path& file) {
@@ -168,21 +178,22 @@ json Context::read(const std::string& key, const fs::path& file) {
   return with_infinities(member<json>(content, "value", file));
 }
 
-json Context::make(const std::string& key, const fs::path& file, const std::function<json()>& work) {
+json Context::make(const std::string& key, const fs::path& file, bool alone, const std::function<json()>& work) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) {
     tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}", tools::printable(folder_.string()),
                 error.message());
   }
+  const Turn turn(folder_.parent_path(), alone);
   const Line line(progress_, fmt::format("{}: {}", folder_.filename().string(), key));
-  const std::string outer = std::exchange(running_, key);
+  running_ = key;
   const auto start = std::chrono::steady_clock::now();
   json value;
   try {
     value = work();
   } catch (...) {
-    running_ = outer;
+    running_.clear();
     throw;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -200,7 +211,7 @@ json Context::make(const std::string& key, const fs::path& file, const std::func
   output.finish();
   output.publish();
   fs::remove_all(folder_ / kScratch / running_, error);
-  running_ = outer;
+  running_.clear();
   line.done(seconds);
   return read(key, file);  // what a later run will find, to the bit
 }

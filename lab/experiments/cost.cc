@@ -360,8 +360,8 @@ Page run(Context& context) {
       context.piece("instructions", [&] { return count_all_instructions(counted_rows(context.scale())); });
   std::vector<nlohmann::json> starts;
   for (int start = 1; start <= context.choose(2, 6, 9); ++start) {
-    starts.push_back(
-        context.piece(fmt::format("times-{}", start), [&] { return measure_cost_in_new_process(context.scale()); }));
+    starts.push_back(context.timed_piece(fmt::format("times-{}", start),
+                                         [&] { return measure_cost_in_new_process(context.scale()); }));
   }
   const Times times(std::move(starts), cost_widths(context.scale()));
   const std::int64_t layers = cost_layers(context.scale());

@@ -108,7 +108,7 @@ nlohmann::json measure_rows(const Type& type, const std::string& code, bool insi
 }
 
 nlohmann::json measure_all_rows() {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   nlohmann::json rows;
   for (const Type& type : kTypes) {
     for (const std::string& code : kRowCodes) {
@@ -147,7 +147,7 @@ struct Size {
 
 // Weights of the type, AdamW on their f32 originals; so the norms see rows of the type.
 nlohmann::json train_in(const Type& type, const NormOptions& norm, const Size& size, const Data& data, int seed) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   const auto make = [&] {
     torch::manual_seed(static_cast<std::uint64_t>(seed));
     return make_llama({.width = 64, .layers = 2, .heads = 2, .key_value_heads = 1, .context = size.time, .norm = norm});

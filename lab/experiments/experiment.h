@@ -52,6 +52,9 @@ class Context {
   // scale, throws tools::ToolError.
   nlohmann::json piece(const std::string& key, const std::function<nlohmann::json()>& work);
 
+  // The same for work that measures time: no other process makes a piece in the folder above meanwhile.
+  nlohmann::json timed_piece(const std::string& key, const std::function<nlohmann::json()>& work);
+
   // A folder for checkpoints of the piece that runs; it goes when the piece is there.
   std::filesystem::path scratch() const;
 
@@ -62,7 +65,8 @@ class Context {
 
  private:
   nlohmann::json read(const std::string& key, const std::filesystem::path& file);
-  nlohmann::json make(const std::string& key, const std::filesystem::path& file,
+  nlohmann::json find_or_make(const std::string& key, bool alone, const std::function<nlohmann::json()>& work);
+  nlohmann::json make(const std::string& key, const std::filesystem::path& file, bool alone,
                       const std::function<nlohmann::json()>& work);
 
   Scale scale_;

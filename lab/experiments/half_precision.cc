@@ -254,7 +254,7 @@ struct Outcome {
 
 // A seed of a stream: {"<form>-<precision>": {loss, skipped}}.
 json train_stream(const StreamShape& stream, std::int64_t steps, std::uint64_t seed) {
-  torch::set_num_threads(1);  // matrices of 64 columns: a second thread costs more than it brings
+  torch::set_num_threads(kTrainingThreads);
   const auto data = text_data(moby_dick(), kWindow);
   json result = json::object();
   for (const RowForm form : {RowForm::kRmsNorm, RowForm::kLayerNormTwoPass, RowForm::kLayerNormOnePass}) {
@@ -264,7 +264,6 @@ json train_stream(const StreamShape& stream, std::int64_t steps, std::uint64_t s
                                                                                 {"skipped", run.skipped}};
     }
   }
-  torch::set_num_threads(kThreads);
   return result;
 }
 

@@ -148,7 +148,7 @@ constexpr Base kBases[] = {kLayer, kRms, kTwin};
 // {"layer_norm": {"base": loss on the first task, "readers": [losses], "all": [losses]}, ..}, and how far the twin's
 // logits are from the base's.
 nlohmann::json one_seed(const Plan& plan, int number, const std::filesystem::path& scratch) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   const auto seed = static_cast<std::uint64_t>(number);
   const auto first = text_data(moby_dick(), kTime), second = text_data(reversed_words(moby_dick(), scratch), kTime);
   const auto fresh = [&](NormKind kind) {

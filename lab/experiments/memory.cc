@@ -273,7 +273,7 @@ json measure_seconds(const Size& size) {
 void add_seconds(Page& page, Context& context) {
   const Size size = size_at(context);
   const std::vector<std::vector<double>> seconds =
-      context.piece("seconds", [&] { return measure_seconds(size); }).get<std::vector<std::vector<double>>>();
+      context.timed_piece("seconds", [&] { return measure_seconds(size); }).get<std::vector<std::vector<double>>>();
   const std::vector<double>&layer = seconds.at(0), &layer_again = seconds.at(1), &rms = seconds.at(2),
         &rms_again = seconds.at(3);
   const Interval extra = relative(ratios(rms_again, rms), ratios(layer_again, layer));

@@ -72,7 +72,7 @@ std::vector<double> gradient_by_layer(ModelImpl& model, const Batch& batch, std:
 // [placement][depth] -> seeds of norms by layer
 nlohmann::json measure_gradients(const std::vector<std::int64_t>& depths, const Data& data, std::int64_t batch,
                                  std::int64_t time, int seeds) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   nlohmann::json result;
   for (int seed = 1; seed <= seeds; ++seed) {
     const Batch rows = data.train(static_cast<std::uint64_t>(seed), 0, batch);

@@ -249,7 +249,7 @@ Page run(Context& context) {
   for (const Workload& workload : workloads) {
     // Decoding steps are short: more of them cost nothing.
     const int factor = workload.decode ? 4 : 1;
-    measured.push_back(context.piece(workload.key, [&] { return measure(workload, starts, factor * rounds); }));
+    measured.push_back(context.timed_piece(workload.key, [&] { return measure(workload, starts, factor * rounds); }));
   }
   for (std::size_t i = 0; i < workloads.size(); ++i) {
     const bool gru = workloads[i].key == "gru";

@@ -72,13 +72,10 @@ nlohmann::json to_json(const TrainResult& result) {
                          {"losses", nlohmann::json::array()},
                          {"gradient_norms", nlohmann::json::array()},
                          {"evaluations", nlohmann::json::array()}};
-  std::vector<double> seconds;
   for (const Step& step : result.steps) {
     json["losses"].push_back(step.loss);
     json["gradient_norms"].push_back(step.gradient_norm);
-    seconds.push_back(step.seconds);
   }
-  json["step_seconds"] = seconds.empty() ? 0.0 : median(seconds);
   for (const Evaluation& e : result.evaluations) {
     json["evaluations"].push_back({{"step", e.step}, {"loss", e.loss}, {"accuracy", e.accuracy}});
   }
@@ -88,7 +85,6 @@ nlohmann::json to_json(const TrainResult& result) {
 Run run_from(const nlohmann::json& json) {
   Run run;
   run.diverged = json.at("diverged");
-  run.step_seconds = json.at("step_seconds");
   for (const auto& loss : json.at("losses")) run.losses.push_back(loss);
   for (const auto& norm : json.at("gradient_norms")) run.gradient_norms.push_back(norm);
   for (const auto& e : json.at("evaluations")) {
@@ -199,7 +195,7 @@ std::vector<std::vector<Run>> paired_runs(Context& context, const std::string& k
   for (int seed = 1; seed <= seeds; ++seed) {
     for (std::size_t a = 0; a < arms.size(); ++a) {
       const nlohmann::json result = context.piece(fmt::format("{}-{}-{}", key, arms[a].name, seed), [&] {
-        torch::set_num_threads(kThreads);
+        torch::set_num_threads(kTrainingThreads);
         torch::manual_seed(static_cast<std::uint64_t>(seed));
         const Model model = arms[a].make();
         TrainOptions options = arms[a].options;

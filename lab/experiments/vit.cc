@@ -133,7 +133,7 @@ double accuracy_of(const torch::Tensor& logits, const Data& data, std::int64_t p
 
 // Everything about accuracy, of one seed.
 nlohmann::json quality(const Plan& plan, int seed, const Data& data, const std::filesystem::path& scratch) {
-  torch::set_num_threads(kThreads);
+  torch::set_num_threads(kTrainingThreads);
   const auto first_seed = static_cast<std::uint64_t>(seed), later_seed = first_seed + 1000;
   const auto fresh = [&](NormKind kind) {
     torch::manual_seed(first_seed);
@@ -277,8 +277,8 @@ std::vector<TimedRow> time_all(Context& context) {
   for (const TimedCase& timed : timed_cases()) {
     const auto measure = [&](const char* what, int rounds,
                              const std::function<std::function<void()>(NormKind)>& make_run) {
-      return times_from(context.piece(fmt::format("{}-{}-{}", what, name_of(timed.code), timed.width),
-                                      [&] { return paired_seconds(make_run, starts, rounds); }));
+      return times_from(context.timed_piece(fmt::format("{}-{}-{}", what, name_of(timed.code), timed.width),
+                                            [&] { return paired_seconds(make_run, starts, rounds); }));
     };
     const int slow = context.choose(3, 15, 20), fast = context.choose(5, 40, 60);
     rows.push_back({timed, measure("step", slow, [&](NormKind kind) { return training_step(timed, kind); }),

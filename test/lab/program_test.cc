@@ -72,6 +72,22 @@ TEST_F(LabProgram, soak_prints_what_it_did) {
   EXPECT_TRUE(line.at("faults").empty());
 }
 
+TEST_F(LabProgram, experiments_run_side_by_side) {
+  const Outcome outcome =
+      run({"run", "soak", "parallel", "--scale", "smoke", "--folder", "pieces", "--jobs", "2", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  int of_soak = 0, of_parallel = 0;
+  for (const nlohmann::json& line : lines_of(outcome.out)) {
+    of_soak += line.at("experiment") == "soak";
+    of_parallel += line.at("experiment") == "parallel";
+  }
+  EXPECT_EQ(of_soak, 1);
+  EXPECT_GT(of_parallel, 0);
+  expect_failure({"run", "soak", "parallel", "--scale", "quick", "--folder", "pieces", "--jobs", "2"}, kBadInput,
+                 "these failed: parallel, soak");
+  expect_failure({"run", "--jobs", "0"}, kUsage, "--jobs");
+}
+
 TEST_F(LabProgram, a_killed_run_leaves_nothing_half_done_and_ends_when_run_again) {
   const RunOptions killed{.environment = {}, .in_child = {}, .while_running = [](int pid) {
                             ::usleep(1'200'000);

@@ -63,6 +63,8 @@ struct RunArguments {
   bool again = false, json = false;
 };
 
+std::string as_sentence(const std::string& text) { return text.ends_with('.') ? text : text + "."; }
+
 void print_findings(const Experiment& experiment, const Page& page, bool json) {
   for (const Finding& f : page.findings) {
     if (json) {
@@ -71,8 +73,8 @@ void print_findings(const Experiment& experiment, const Page& page, bool json) {
           {"verdict", name_of(f.verdict)}, {"reason", f.reason}};
       fmt::print("{}\n", line.dump());
     } else {
-      fmt::print("{} {}: {} ({}): {}. {}. {}\n", experiment.number, experiment.name, f.claim, f.source, f.measured,
-                 name_of(f.verdict), f.reason);
+      fmt::print("{} {}: {} ({}): {}. {} {}\n", experiment.number, experiment.name, f.claim, f.source,
+                 name_of(f.verdict), as_sentence(f.measured), as_sentence(f.reason));
     }
   }
   std::fflush(stdout);

@@ -434,7 +434,7 @@ Plot training_plot(const std::vector<Training>& all) {
 }
 
 Page run(Context& context) {
-  const Size size = context.choose<Size>({10, 8, 16}, {80, 8, 32}, {80, 8, 32});
+  const Size size = context.choose<Size>({10, 8, 16}, {80, 8, 32}, {200, 8, 32});
   const auto data = text_data(moby_dick(), size.time);
   const nlohmann::json rows = context.piece("rows", &measure_all_rows);
   const nlohmann::json forms = context.piece("forms", &measure_forms);

@@ -308,6 +308,7 @@ void add_sphere(Page& page, Context& context) {
   for (const auto& [name, points] : drawn.items()) {
     plot.series.push_back({name, points.at("x"), points.at("y"), {}, {}});
   }
+  plot.same_scale = true;
   page.parts.push_back(std::move(plot));
   page.parts.push_back(
       Text{"In two columns the sphere is a circle of radius 1.41. Small rows fall inside it when epsilon is not 0. "

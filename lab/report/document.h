@@ -40,6 +40,7 @@ struct Plot {
   bool log_x = false, log_y = false;
   bool lines = true;  // otherwise points only
   std::vector<Series> series;
+  bool same_scale = false;  // a unit of x is as long as a unit of y: a circle stays one
 };
 
 struct Text {

@@ -20,14 +20,15 @@ constexpr std::size_t kMostBars = 12;    // points of a line with bars; more get
 constexpr std::size_t kMostMarked = 24;  // points of a line that all have a marker; of more, some
 constexpr double kFont = 13, kSmall = 12, kLine = 16;
 constexpr double kPlotHeight = 230;
+constexpr std::size_t kMostTicksOfY = 6;
 constexpr double kBarStep = 4;  // between the bars of series at one x
 
 class Drawing {
  public:
   explicit Drawing(const Plot& plot)
       : plot_(plot),
-        x_(values_of(plot, true), plot.log_x, 7, plot.log_x),
-        y_(values_of(plot, false), plot.log_y, 6, false) {}
+        x_(values_of(plot, true), plot.log_x, plot.same_scale ? kMostTicksOfY : 7, plot.log_x),
+        y_(values_of(plot, false), plot.log_y, kMostTicksOfY, false) {}
 
   std::string text() {
     lay_out();
@@ -47,7 +48,7 @@ class Drawing {
     std::vector<double> values;
     for (const Series& s : plot.series) {
       for (const auto* list : {&s.x, &s.y, &s.low, &s.high}) {
-        if ((list == &s.x) == x) values.insert(values.end(), list->begin(), list->end());
+        if (plot.same_scale || (list == &s.x) == x) values.insert(values.end(), list->begin(), list->end());
       }
     }
     return values;
@@ -66,7 +67,7 @@ class Drawing {
     double widest = 0;
     for (const Tick& tick : y_.ticks()) widest = std::max(widest, text_width(tick.text) * kSmall);
     left_ = 6 + kLine * static_cast<double>(y_lines.size()) + 4 + widest + 8;
-    right_ = kSvgWidth - 16;
+    right_ = plot_.same_scale ? left_ + kPlotHeight : kSvgWidth - 16;  // both axes have one range
     top_ = 12;
     bottom_ = top_ + kPlotHeight;
     while (x_.ticks().size() > 2 && ticks_overlap()) x_.thin_out();

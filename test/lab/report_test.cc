@@ -142,6 +142,23 @@ TEST(Svg, has_axes_units_intervals_and_stays_inside_its_frame) {
   }
 }
 
+TEST(Svg, a_circle_stays_one) {
+  Plot plot;
+  plot.same_scale = true;
+  plot.series = {{"circle", {-2, 2, 0, 0}, {0, 0, -2, 2}, {}, {}}};
+  const std::string text = svg(plot);
+  const std::regex marker("<circle cx=\"([0-9.]+)\" cy=\"([0-9.]+)\"");
+  std::vector<double> x, y;
+  for (std::sregex_iterator i(text.begin(), text.end(), marker), end; i != end && x.size() < 4; ++i) {
+    x.push_back(std::stod((*i)[1]));
+    y.push_back(std::stod((*i)[2]));
+  }
+  ASSERT_EQ(x.size(), 4u);
+  EXPECT_GT(x[1] - x[0], 100);
+  EXPECT_NEAR(x[1] - x[0], y[2] - y[3], 0.2);  // coordinates have one decimal
+  EXPECT_NEAR((x[0] + x[1]) / 2, x[2], 0.2);
+}
+
 TEST(Svg, series_differ_without_colour) {
   const std::string drawing = svg(sample_plot(5, false, false));
   for (const char* shape :

@@ -1,11 +1,16 @@
 // Pieces: made once, found again to the bit, never mixed up.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
 
 #include "lab/experiments/experiment.h"
+#include "lab/experiments/turn.h"
 #include "tools/error.h"
 
 namespace rmsnorm::lab {
@@ -125,6 +130,68 @@ TEST_F(Pieces, names_of_scales) {
   for (const Scale scale : {Scale::kSmoke, Scale::kQuick, Scale::kFull}) EXPECT_EQ(scale_named(name_of(scale)), scale);
   EXPECT_THROW(scale_named("huge"), std::invalid_argument);
   EXPECT_EQ(scale_of_pieces(folder()), std::nullopt);
+}
+
+// Another process that has a turn for `hold` microseconds; it has it when the constructor returns.
+class OtherProcess {
+ public:
+  OtherProcess(const fs::path& folder, bool alone, useconds_t hold) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("no pipe");
+    child_ = ::fork();
+    if (child_ == 0) {
+      const Turn turn(folder, alone);
+      if (::write(ends[1], "x", 1) == 1) ::usleep(hold);
+      ::_exit(0);
+    }
+    char byte = 0;
+    if (::read(ends[0], &byte, 1) != 1) throw std::runtime_error("the other process has no turn");
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~OtherProcess() { end(); }
+  void end() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  pid_t child_ = 0;
+};
+
+double seconds_until_turn(const fs::path& folder, bool alone) {
+  const auto start = std::chrono::steady_clock::now();
+  const Turn turn(folder, alone);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+constexpr useconds_t kBriefly = 400'000, kLong = 60'000'000;
+
+TEST_F(Pieces, what_is_timed_is_made_alone) {
+  for (const auto& [theirs, ours] : {std::pair{true, false}, {false, true}, {true, true}}) {
+    const OtherProcess other(folder(), theirs, kBriefly);
+    EXPECT_GT(seconds_until_turn(folder(), ours), 0.2) << theirs << ours;
+  }
+}
+
+TEST_F(Pieces, what_is_not_timed_is_made_side_by_side) {
+  OtherProcess other(folder(), false, kLong);
+  EXPECT_LT(seconds_until_turn(folder(), false), 30);
+  other.end();
+}
+
+TEST_F(Pieces, a_process_that_dies_gives_its_turn_back) {
+  OtherProcess other(folder(), true, kLong);
+  other.end();
+  EXPECT_LT(seconds_until_turn(folder(), true), 30);
+}
+
+TEST_F(Pieces, one_at_a_time) {
+  Context context(Scale::kSmoke, folder(), false);
+  EXPECT_THROW(context.piece("a-1", [&] { return context.piece("a-2", [] { return json(1); }); }), std::logic_error);
+  EXPECT_EQ(context.timed_piece("a-1", [] { return json(7); }), json(7));
 }
 
 }  // namespace

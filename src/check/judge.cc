@@ -6,6 +6,7 @@
 #include "reference/add_layer_norm.h"
 #include "reference/add_rms_norm.h"
 #include "reference/center.h"
+#include "reference/inner_tie.h"
 #include "reference/ulp.h"
 
 namespace rmsnorm::check {
@@ -13,7 +14,7 @@ namespace rmsnorm::check {
 using reference::absolute;
 using reference::add_layer_norm;
 using reference::add_rms_norm;
-using reference::affine_after_rounding;
+using reference::around_inner_tie;
 using reference::Budget;
 using reference::budget;
 using reference::center;
@@ -33,7 +34,6 @@ using reference::Quad;
 using reference::rms_norm;
 using reference::round_to;
 using reference::sign_of;
-using reference::tie_distance;
 using reference::ulp_at;
 using reference::ulp_distance;
 using reference::Unit;
@@ -194,11 +194,8 @@ class Judge {
   // value.
   bool comes_from_inner_tie(double found, std::int64_t i) const {
     const double x = is_add(c_.op) ? read_sum(i) : row_.x[static_cast<std::size_t>(i)];
-    const Quad n = x * row_.inv;
-    if (tie_distance(c_.x, n) > kInnerTie) return false;
-    const Quad nudge = 2 * kInnerTie * ulp_at(c_.x, n);
-    return found == round_to(c_.out, affine_after_rounding(n + nudge, parameters_, i, c_.x)) ||
-           found == round_to(c_.out, affine_after_rounding(n - nudge, parameters_, i, c_.x));
+    const auto results = around_inner_tie(x * row_.inv, parameters_, i, c_.x, kInnerTie);
+    return results && (found == round_to(c_.out, (*results)[0]) || found == round_to(c_.out, (*results)[1]));
   }
 
   double read_sum(std::int64_t i) const {

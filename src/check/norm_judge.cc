@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "reference/inner_tie.h"
 #include "reference/ulp.h"
 
 namespace rmsnorm::check {
@@ -26,12 +27,12 @@ Quad largest_addend(const Parameters& p, Quad out, std::size_t i) {
 double error_after_rounding(const NormRow& row, std::size_t i) {
   const double found = row.found[i];
   if (found == round_to(row.type, row.exact[i])) return ulp_distance(row.type, found, row.exact[i]);
-  const Quad n = (*row.x)[i] * row.inv;
-  const Quad nudge = 2 * kInnerTie * ulp_at(row.x_type, n);
-  for (const Quad inner : {n + nudge, n - nudge}) {
-    if (tie_distance(row.x_type, n) > kInnerTie) break;
-    const Quad other = affine_after_rounding(inner, row.parameters, static_cast<std::int64_t>(i), row.x_type);
-    if (found == round_to(row.type, other)) return ulp_distance(row.type, found, other);
+  const auto results =
+      around_inner_tie((*row.x)[i] * row.inv, row.parameters, static_cast<std::int64_t>(i), row.x_type, kInnerTie);
+  if (results) {
+    for (const double other : *results) {
+      if (found == round_to(row.type, other)) return ulp_distance(row.type, found, other);
+    }
   }
   return std::max(1.0, ulp_distance(row.type, found, row.exact[i]));
 }

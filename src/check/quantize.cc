@@ -7,6 +7,7 @@
 #include "check/case.h"
 #include "check/family.h"
 #include "reference/budgets.h"
+#include "reference/inner_tie.h"
 #include "reference/residual.h"
 #include "reference/rms_norm.h"
 #include "reference/ulp.h"
@@ -98,23 +99,32 @@ class Quantize final : public Operation {
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::vector<double> x = norm_reads(finding, r, t, row);
       std::vector<Quad> exact(x.size());
-      rms_norm(exact.data(), x.data(), cols, r.x, parameters, norm_options(r));
+      const Quad inv = rms_norm(exact.data(), x.data(), cols, r.x, parameters, norm_options(r));
       std::vector<double> y(x.size());
       const rn_type y_type = rounds(r) ? r.x : RN_F32;
       for (std::size_t i = 0; i < y.size(); ++i) y[i] = round_to(y_type, exact[i]);
-      if (rounds(r)) exact.assign(y.begin(), y.end());
+      std::vector<double> other = y;
+      if (rounds(r)) {
+        for (std::size_t i = 0; i < y.size(); ++i) other[i] = beyond_tie(y[i], x[i] * inv, parameters, i, r.x);
+        exact.assign(y.begin(), y.end());
+      }
       const std::vector<double> out = t.row("out", row), found_scales = t.row("scale", row);
       for (std::int64_t begin = 0; begin < cols; begin += group) {
         const std::int64_t count = std::min(group, cols - begin);
         double scale = static_cast<double>(static_cast<float>(number(r, "static_scale")));
         if (!found_scales.empty()) {
           const std::int64_t index = begin / group;
-          scale = judge_scale(finding, r, y.data() + begin, count, row, index,
+          scale = judge_scale(finding, r, y.data() + begin, other.data() + begin, count, row, index,
                               found_scales[static_cast<std::size_t>(index)], out_type(r));
         }
         for (std::int64_t i = begin; i < begin + count; ++i) {
           const auto at = static_cast<std::size_t>(i);
-          judge_element(finding, out_type(r), row, i, out[at], y[at], exact[at] / static_cast<Quad>(scale), scale);
+          const double first = code_error(out_type(r), out[at], y[at], exact[at], scale);
+          const bool either = first != 0 && other[at] != y[at];
+          const double error =
+              either ? std::min(first, code_error(out_type(r), out[at], other[at], other[at], scale)) : first;
+          finding.add(error, {kBoundary, Unit::kFromBoundary}, first == 0, "out", row, i, out[at],
+                      quantized(y[at], scale, out_type(r)));
         }
       }
     }
@@ -192,19 +202,41 @@ class Quantize final : public Operation {
     return reads;
   }
 
+  // `before_weight`: what y may be, too, next to an inner tie; else y. n: the inner value.
+  static double beyond_tie(double y, Quad n, const Parameters& parameters, std::size_t i, rn_type type) {
+    const auto results = around_inner_tie(n, parameters, static_cast<std::int64_t>(i), type, kInnerTieOfF64);
+    if (!results) return y;
+    const double above = round_to(type, (*results)[0]), below = round_to(type, (*results)[1]);
+    return above == y ? below : above;
+  }
+
+  // The scale for y, or the one found if elements next to an inner tie can bring it about.
+  static double scale_for(const double* y, const double* other, std::int64_t count, double found, rn_type type,
+                          bool to_power) {
+    const double expected = scale_for_largest(largest_magnitude(y, count), type, to_power);
+    if (found == expected) return expected;
+    std::vector<double> smaller;
+    for (std::int64_t i = 0; i < count; ++i) smaller.push_back(std::min(std::fabs(y[i]), std::fabs(other[i])));
+    const double least = largest_magnitude(smaller.data(), count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double larger = std::max(std::fabs(y[i]), std::fabs(other[i]));
+      if (larger >= least && scale_for_largest(larger, type, to_power) == found) return found;
+    }
+    return scale_for_largest(least, type, to_power) == found ? found : expected;
+  }
+
   // Returns the scale that results are judged with: the reference's; of two powers of two that may be, the one found.
-  double judge_scale(Finding& finding, const Request& r, const double* y, std::int64_t count, std::int64_t row,
-                     std::int64_t index, double found, rn_type type) const {
-    const double largest = largest_magnitude(y, count);
+  double judge_scale(Finding& finding, const Request& r, const double* y, const double* other, std::int64_t count,
+                     std::int64_t row, std::int64_t index, double found, rn_type type) const {
     const bool to_power = number(r, "power_of_two") != 0;
-    const double expected = scale_for_largest(largest, type, to_power);
+    const double expected = scale_for(y, other, count, found, type, to_power);
     // A y that is rounded to 16 bits is exact, and the scale is the reference's.
     const Budget limit = rounds(r) ? kTheReferences : Budget{kScale, Unit::kResult};
     double error = ulp_distance(RN_F32, found, expected);
     double result = expected;
     if (to_power && found != expected) {
       // The reference's neighbour, where max|y| / qmax is next to the smaller of both.
-      const double smaller = std::min(found, expected);
+      const double largest = largest_magnitude(y, count), smaller = std::min(found, expected);
       const bool neighbours = smaller * 2 == std::max(found, expected);
       error = neighbours ? ulp_distance(RN_F32, smaller, static_cast<Quad>(largest) / format_of(type).largest)
                          : std::numeric_limits<double>::infinity();
@@ -215,17 +247,16 @@ class Quantize final : public Operation {
     return result;
   }
 
-  // ratio: y / scale, exactly.
-  static void judge_element(Finding& finding, rn_type type, std::int64_t row, std::int64_t col, double found, double y,
-                            Quad ratio, double scale) {
+  // How far y / scale, of y's exact value, is from the boundary between the code found and its own.
+  static double code_error(rn_type type, double found, double y, Quad exact, double scale) {
     const double expected = quantized(y, scale, type);
-    const bool equal = found == expected || (is_nan(found) && is_nan(expected));
-    double error = equal ? 0 : std::numeric_limits<double>::infinity();
-    if (!equal && !is_nan(found) && !is_nan(expected) && are_neighbours(type, found, expected)) {
-      const Quad boundary = (static_cast<Quad>(found) + static_cast<Quad>(expected)) / 2;
-      error = static_cast<double>(absolute(ratio - boundary) / ulp_at(RN_F32, ratio));
+    if (found == expected || (is_nan(found) && is_nan(expected))) return 0;
+    if (is_nan(found) || is_nan(expected) || !are_neighbours(type, found, expected)) {
+      return std::numeric_limits<double>::infinity();
     }
-    finding.add(error, {kBoundary, Unit::kFromBoundary}, equal, "out", row, col, found, expected);
+    const Quad ratio = exact / static_cast<Quad>(scale);
+    const Quad boundary = (static_cast<Quad>(found) + static_cast<Quad>(expected)) / 2;
+    return static_cast<double>(absolute(ratio - boundary) / ulp_at(RN_F32, ratio));
   }
 
   // Nothing of the type lies between them: their middle rounds to one of both.

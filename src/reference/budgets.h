@@ -17,6 +17,7 @@ inline constexpr double kF64 = 4;                   // in ulps of the row's larg
 inline constexpr double kMean = 0.6;                // mean error over a distribution, any operation but
 inline constexpr double kMeanGated = 0.7;           // gated_rms_norm: two factors more, one of them silu
 inline constexpr double kInnerTie = 0.01;           // `before_weight` may differ where x * inv is this near a tie
+inline constexpr double kInnerTieOfF64 = 0x1p-39;   // and where quantising follows, with x * inv in f64
 inline constexpr double kStatistic = 0.51;          // saved mean, inv_rms, inv_std, in ulps of their f32
 inline constexpr double kStatisticOfF32Sums = 8;    // saved inv_rms of 16-bit rows: up to 32 squares meet in an f32
 inline constexpr double kStatisticF64 = 4;          // the same in f64

@@ -3,16 +3,14 @@
 #ifndef RMSNORM_REFERENCE_CENTER_H_
 #define RMSNORM_REFERENCE_CENTER_H_
 
-#include "reference/format.h"
+#include "reference/mean.h"
 
 namespace rmsnorm::reference {
 
 template <class Real>
 void center(Real* out, const double* x, std::int64_t cols) {
-  Real sum = 0;
-  for (std::int64_t i = 0; i < cols; ++i) sum += static_cast<Real>(x[i]);
-  const Real m = sum / static_cast<Real>(cols);
-  for (std::int64_t i = 0; i < cols; ++i) out[i] = static_cast<Real>(x[i]) - m;
+  const Mean<Real> mean = mean_of<Real>(x, cols);
+  for (std::int64_t i = 0; i < cols; ++i) out[i] = mean.from(x[i]);
 }
 
 }  // namespace rmsnorm::reference

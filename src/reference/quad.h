@@ -6,6 +6,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace rmsnorm::reference {
@@ -24,6 +25,7 @@ inline Quad power_of_two(int n) { return std::bit_cast<Quad>(static_cast<QuadBit
 inline constexpr QuadBits kQuadSign = QuadBits{1} << 127;
 inline constexpr QuadBits kQuadInfinity = QuadBits{0x7fff} << 112;
 inline QuadBits magnitude_bits(Quad v) { return std::bit_cast<QuadBits>(v) & ~kQuadSign; }
+inline std::uint64_t magnitude_bits(double v) { return std::bit_cast<std::uint64_t>(v) & ~(std::uint64_t{1} << 63); }
 
 // floor(log2 |v|) for finite v other than 0, and below any normal number's for 0. (Products of two f64 never come near
 // Quad's subnormals.)

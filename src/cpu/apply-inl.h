@@ -64,7 +64,7 @@ class Finish {
     const float mean = static_cast<float>(scale.mean);
     inv_ = splat(static_cast<float>(scale.inv));
     mean_ = splat(mean);
-    correction_ = splat(static_cast<float>(scale.mean - static_cast<double>(mean)));
+    correction_ = splat(static_cast<float>((scale.mean - static_cast<double>(mean)) + scale.correction));
     offset_ = splat(parameters_.offset);
   }
 

@@ -350,14 +350,17 @@ class GradientBlock {
     if constexpr (!kLayer) {
       return {0, 0, 0};
     } else {
-      return mean_and_variance(call_, {sums.x, sums.xx}, [&](SumMode, double centre) {
+      const auto for_each = [&](const auto& take) {
+        for (int64_t i = 0; i < call_.cols; i += kStage) take(x_at(row, i, stop(i)), stop(i));
+      };
+      return mean_and_variance(call_, {sums.x, sums.xx}, [&](SumMode mode, double centre) {
+        if (mode == SumMode::kExact) return exact_mean(call_.cols, centre, for_each);
         Moments total = {0, 0};
-        for (int64_t i = 0; i < call_.cols; i += kStage) {
-          const int64_t n = stop(i);
-          const Moments part = centred_chunk(StagedSource{x_at(row, i, n)}, 0, n, centre);
+        for_each([&](const float* x, int64_t n) {
+          const Moments part = centred_chunk(StagedSource{x}, 0, n, centre);
           total.sum += part.sum;
           total.square += part.square;
-        }
+        });
         return total;
       });
     }

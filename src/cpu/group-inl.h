@@ -78,6 +78,9 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
       const D mean_squared = mul(mean, mean);
       spread = sub(square, mean_squared);
       usual &= all_within(mul(splat(kOffsetLimit), spread), mean_squared, infinity);
+      const D scaled = mul(mean, splat(kEightBits));
+      const D apart = sub(mean, sub(scaled, sub(scaled, mean)));
+      usual &= all_within(mul(apart, apart), mul(splat(kMeanReach), square), infinity);
       memcpy(scales.mean + k, &mean, sizeof mean);
     }
     const bool outside = kNorm == Norm::kRms && call.epsilon_outside;

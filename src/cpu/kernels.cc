@@ -74,6 +74,9 @@ struct Kernel {
 
   // The row's columns that count, through its segments, as SharedRow in norm.cc sums them with several threads.
   [[gnu::noinline]] static Moments moments(const NormCall& call, const Source& source, SumMode mode, double centre) {
+    if constexpr (kWithSum) {
+      if (__builtin_expect(mode == SumMode::kExact, 0)) return exact(call, source, centre);
+    }
     const int64_t columns = call.partial;
     const int64_t segment = segment_columns(columns);
     Moments total = {0, 0};
@@ -84,6 +87,22 @@ struct Kernel {
       total.square += part.square;
     }
     return total;
+  }
+
+  [[gnu::noinline]] static Moments exact(const NormCall& call, const Source& source, double sum) {
+    return exact_mean(call.cols, sum, [&](const auto& take) {
+      Stage values;
+      for (int64_t i = 0; i < call.cols; i += kStage) {
+        const int64_t n = call.cols - i < kStage ? call.cols - i : kStage;
+        int64_t k = 0;
+        for (; k + kPair <= n; k += kPair) {
+          F32::store<false>(values.at + k, source.template load<false>(i + k), false);
+        }
+        const int left = static_cast<int>(n - k);
+        if (left > 0) store_part<F32, false>(values.at + k, source.template load_part<false>(i + k, left), left);
+        take(values.at, n);
+      }
+    });
   }
 
   // The second pass, with what is known of the parameters. Returns the sums that Lanes takes of `ahead`.
@@ -423,6 +442,9 @@ struct Kernel {
     const int64_t begin = segment * width;
     const int64_t end = call.partial - begin < width ? call.partial : begin + width;
     const Source source(call, Cursor(call, index).row());
+    if constexpr (kWithSum) {
+      if (mode == SumMode::kExact) return exact(call, source, centre);  // of the whole row
+    }
     return segment_moments<kWithSum>(source, begin, end, mode, centre);
   }
 

@@ -3,6 +3,7 @@
 #define RMSNORM_CPU_LAYER_NORM_INL_H_
 
 #include "core/call.h"
+#include "cpu/exact_sum.h"
 #include "cpu/rms_norm-inl.h"
 #include "cpu/target.h"
 #include "cpu/thresholds.h"
@@ -15,27 +16,58 @@ struct MeanAndVariance {
   double correction;  // belongs to the mean, whose last bits it holds
 };
 
+// Whether a row needs its mean from an exact sum (kMeanReach). Not with an infinity or a NaN. group_scales has the same
+// operations for several rows.
+inline bool near_an_element(double mean, double mean_square) {
+  const double scaled = mean * kEightBits;
+  const double apart = mean - (scaled - (scaled - mean));
+  return apart * apart < kMeanReach * mean_square;
+}
+
+// SumMode::kExact. for_each(take) hands the row's columns to take(const float*, n), in stretches.
+template <class ForEach>
+inline Moments exact_mean(int64_t cols, double sum, const ForEach& for_each) {
+  BitRange range;
+  for_each([&](const float* x, int64_t n) { add_range(range, x, n); });
+  ExactMean result;
+  if (exact_in_f64(range, cols)) {
+    result = mean_of(sum, cols);
+  } else {
+    ExactSum exact;
+    for_each([&](const float* x, int64_t n) { add_exactly(exact, x, n); });
+    result = mean_of(exact, cols);
+  }
+  return {result.mean, result.rest};
+}
+
 // raw: the row's sums in f64 lanes; sum(mode, centre) sums again. One pass serves while the mean is not large beside
 // the deviation: squares of f32 are exact in f64, so E[x^2] - mean^2 keeps 40 bits at the limit. Other rows get the
 // corrected two-pass algorithm.
 template <class Sum>
 inline MeanAndVariance mean_and_variance(const RowShape& call, const Moments& raw, const Sum& sum) {
-  const double d = static_cast<double>(call.cols);
-  const double mean = raw.sum / d;
-  const double variance = raw.square / d - mean * mean;
-  if (mean * mean <= kOffsetLimit * variance) return {mean, variance, 0};
+  const double d = static_cast<double>(call.cols), mean_square = raw.square / d;
+  double mean = raw.sum / d, rest = 0;
+  const bool exact = near_an_element(mean, mean_square);
+  if (__builtin_expect(exact, 0)) {
+    const Moments found = sum(SumMode::kExact, raw.sum);
+    mean = found.sum;
+    rest = found.square;
+  }
+  const double variance = mean_square - mean * mean;
+  if (mean * mean <= kOffsetLimit * variance) return {mean, variance, rest};
   if (!(mean - mean == 0)) return {mean, mean - mean, 0};  // an infinity or a NaN: there is nothing to correct
   const Moments centred = sum(SumMode::kCentre, mean);
   const double correction = centred.sum / d;
   const double corrected = centred.square / d - correction * correction;
-  return {mean, corrected < 0 ? 0 : corrected, correction};
+  return {mean, corrected < 0 ? 0 : corrected, exact ? rest : correction};
 }
 
 template <class Sum>
 inline RowScale layer_scale(const NormCall& call, const Moments& raw, const Sum& sum) {
   const MeanAndVariance row = mean_and_variance(call, raw, sum);
   const double inv = 1 / __builtin_sqrt(row.variance + call.epsilon);
-  return {row.mean + row.correction, inv, needs_wide_pass(call, inv, raw.square / static_cast<double>(call.cols))};
+  const double mean = row.mean + row.correction, rest = (row.mean - mean) + row.correction;
+  return {mean, inv, needs_wide_pass(call, inv, raw.square / static_cast<double>(call.cols)), rest};
 }
 
 template <class Sum>

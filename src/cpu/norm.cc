@@ -28,6 +28,7 @@ class SharedRow {
  private:
   static Moments sum(void* data, SumMode mode, double centre) {
     auto& self = *static_cast<SharedRow*>(data);
+    if (mode == SumMode::kExact) return self.target_.segment_sums(self.call_, self.row_, 0, mode, centre);
     self.mode_ = mode;
     self.centre_ = centre;
     const int64_t width = segment_columns(self.call_.partial);

@@ -26,6 +26,7 @@ enum class SumMode : uint8_t {
   kFast,    // squares of 16-bit values in f32 lanes; `sum` is not formed
   kWide,    // everything in f64 lanes
   kCentre,  // f64 lanes of x - centre and its square
+  kExact,   // not sums, but the mean from an exact sum, and what f64 leaves over of it; `centre` is the sum in f64
 };
 
 // What the second pass needs to know about its row.
@@ -33,7 +34,7 @@ struct RowScale {
   double mean;  // 0 for RMSNorm
   double inv;
   bool wide;              // the second pass runs in f64
-  double correction = 0;  // what an f64 mean leaves over; the wide pass takes it away, too
+  double correction = 0;  // what an f64 mean leaves over; the second pass takes it away, too
 };
 
 // Sums a row in the given mode, by whatever threads.

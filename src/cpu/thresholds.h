@@ -42,6 +42,13 @@ inline constexpr double kSmallestMeanSquare = 0x1p-180;
 // LayerNorm sums again around the mean where mean^2 exceeds this multiple of the variance.
 inline constexpr double kOffsetLimit = 0x1p10;
 
+// LayerNorm and centring take the mean from an exact sum where an f64 sum may have lost what counts: where a mean is so
+// near an element that little is left of their difference. Bytes do not tell whether one is; but elements that large
+// ones add up to have few bits. So it is where the mean, less itself rounded to 8 bits (0 is such a number), is below
+// 2^-31 of the root mean square. Of ordinary rows one in a thousand is, or fewer.
+inline constexpr double kEightBits = 0x1p45 + 1;  // times f64, less the difference from it (Veltkamp 1968)
+inline constexpr double kMeanReach = 0x1p-62;     // of the mean square
+
 // A backward row's second pass runs in f32 where the largest |g|, inv and c lie between these (c down to the square of
 // the lower one). Its dweight and dbias are f32 sums for so many rows, then added to those in f64: an f32 sum of 16
 // rows is off by at most 5e-7 of its terms.

@@ -104,7 +104,8 @@ TEST_P(Operations, results_are_within_their_budgets_for_any_values) {
 // An error that only some rows show: sums that cancel, rows just above a power of two.
 TEST_P(Operations, many_small_rows_are_within_their_budgets) {
   constexpr std::pair<std::int64_t, std::int64_t> kSmall[] = {{16, 25}, {60, 3}};
-  constexpr Values kDense[] = {Values::kNormal, Values::kCauchy, Values::kWhole, Values::kLognormal};
+  constexpr Values kDense[] = {Values::kNormal,    Values::kCauchy, Values::kWhole,
+                               Values::kLognormal, Values::kMixed,  Values::kOffset};
   for (std::uint64_t seed = 1; seed <= (test::reduced() ? 4 : 24); ++seed) {
     for (Request r : requests(kSmall)) {
       r.values = kDense[seed % std::size(kDense)];

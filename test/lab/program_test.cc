@@ -90,7 +90,7 @@ TEST_F(LabProgram, experiments_run_side_by_side) {
 
 TEST_F(LabProgram, a_killed_run_leaves_nothing_half_done_and_ends_when_run_again) {
   const RunOptions killed{.environment = {}, .in_child = {}, .while_running = [](int pid) {
-                            ::usleep(1'200'000);
+                            ::usleep(2'500'000);
                             ::kill(pid, SIGKILL);
                           }};
   EXPECT_EQ(run({"run", "soak", "--scale", "smoke", "--folder", "pieces"}, killed).signal, SIGKILL);

@@ -17,6 +17,7 @@ namespace {
 
 // Below a gate of -80 silu need only be this near.
 constexpr double kFaintGate = -80, kFaintError = 0x1p-120;
+constexpr double kFaintGroup = 0x1p480;  // inv, from which on squares are near f64's smallest
 
 constexpr std::string_view kOrders[] = {"last", "first"};
 constexpr std::string_view kRoundings[] = {"once", "before_weight"};
@@ -87,6 +88,21 @@ class Gated : public Operation {
               first};
     }
   };
+
+  // Whether a group that is normalised behind its gates is smaller than what silu may be off by, and so small that the
+  // squares leave f64's range: then inv may be anything, and so may all that it scales. Takes epsilon = 0.
+  static bool undecided(const GatedInput& in) {
+    if (!in.gate_first) return false;
+    Quad off = 0;
+    for (std::int64_t i = 0; i < in.cols; ++i) {
+      if (in.x[i] == 0) continue;
+      if (!(in.gate[i] < kFaintGate)) return false;
+      off = std::max(off, kFaintError * absolute(static_cast<Quad>(in.x[i])));
+    }
+    const Quad inv = off > 0 ? gated_norm<Quad>(in).inv : Quad{0};
+    return is_finite(inv) && inv * off > 1 && inv > kFaintGroup;
+  }
+
   Row row(const Request& r, const Tensors& t, std::int64_t number) const {
     return {t.row("x", number),        t.row("gate", number),        t.row("weight", 0),
             t["x"].cols() / groups(r), setting(*this, r, "epsilon"), gate_first(r)};
@@ -130,6 +146,7 @@ class Forward final : public Gated {
       const Row inputs = row(r, t, number);
       const std::vector<double> out = t.row("out", number), saved = t.row("inv_rms", number);
       for (std::int64_t g = 0; g < groups(r); ++g) {
+        if (undecided(inputs.group(g))) continue;
         const GatedNorm<Quad> norm = gated_norm<Quad>(inputs.group(g));
         judge_group(finding, r, inputs.group(g), norm, out.data() + g * inputs.width, number, g * inputs.width);
         if (!saved.empty()) judge_inv(finding, r, norm.inv, saved[static_cast<std::size_t>(g)], number, g);
@@ -277,12 +294,17 @@ class Backward final : public Gated {
     Finding finding;
     const std::size_t cols = static_cast<std::size_t>(t["x"].cols());
     std::vector<Quad> dweight(cols), terms(cols);
+    std::vector<bool> left_out(cols);
     for (std::int64_t number = 0; number < t["x"].rows(); ++number) {
       const Row inputs = row(r, t, number);
       const std::vector<double> dy = t.row("dy", number), saved = t.row("inv_rms", number);
       const std::vector<double> dx = t.row("dx", number), dgate = t.row("dgate", number);
       for (std::int64_t g = 0; g < groups(r); ++g) {
         const std::int64_t at = g * inputs.width;
+        if (saved.empty() && undecided(inputs.group(g))) {
+          std::fill_n(left_out.begin() + at, inputs.width, true);
+          continue;
+        }
         const GatedGradient<Quad> exact =
             gated_rms_norm_backward<Quad>(inputs.group(g), dy.data() + at, saved.empty() ? nullptr : saved.data() + g);
         for (std::int64_t i = 0; i < inputs.width; ++i) {
@@ -306,7 +328,7 @@ class Backward final : public Gated {
       gradient.before.read_row(0, old.data());
     }
     judge_parameter_gradient(finding, gradient.slot.type, "dweight", t.row("dweight", 0), old, dweight, terms,
-                             t["x"].rows());
+                             t["x"].rows(), left_out);
     return finding;
   }
 

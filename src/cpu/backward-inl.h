@@ -131,7 +131,9 @@ inline GradientScale slice_gradient_scale(const BackwardCall& call, const Walk<4
   sums.g = total(2);
   // The products are centred already: the mean has no part in them.
   GradientScale scale = gradient_scale<kLayer>(call, sums, nullptr, {0, sums.xx / d, 0});
-  scale.mean = total(0) / d;
+  const ExactMean mean = mean_of(total(0), call.total_cols);
+  scale.mean = mean.mean;
+  scale.correction = mean.rest;
   return scale;
 }
 
@@ -354,7 +356,11 @@ class GradientBlock {
         for (int64_t i = 0; i < call_.cols; i += kStage) take(x_at(row, i, stop(i)), stop(i));
       };
       return mean_and_variance(call_, {sums.x, sums.xx}, [&](SumMode mode, double centre) {
-        if (mode == SumMode::kExact) return exact_mean(call_.cols, centre, for_each);
+        if (mode == SumMode::kExact) {
+          Magnitudes magnitudes;
+          for_each([&](const float* x, int64_t n) { magnitudes.take(x, n); });
+          return exact_mean(call_.cols, centre, magnitudes, for_each);
+        }
         Moments total = {0, 0};
         for_each([&](const float* x, int64_t n) {
           const Moments part = centred_chunk(StagedSource{x}, 0, n, centre);

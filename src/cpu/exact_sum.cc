@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "cpu/f64.h"
 
@@ -15,26 +16,12 @@ constexpr int kMantissa = 23;  // bits behind the point
 // The exponent of a magnitude's last bit, in units of f32's smallest: 0 with subnormal numbers.
 int shift_of(uint32_t magnitude) { return std::max(static_cast<int>(magnitude >> kMantissa), 1) - 1; }
 
+ExactMean divided(Twofold sum, int64_t count) {
+  const Twofold mean = sum / Twofold{static_cast<double>(count)};
+  return {mean.value, std::isfinite(mean.value) ? mean.rest : 0};
+}
+
 }  // namespace
-
-void add_range(BitRange& range, const float* x, int64_t n) {
-  BitRange all = range;
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(x[i]) & kMagnitude;
-    all.any |= magnitude;
-    all.largest = std::max(all.largest, magnitude);
-    all.smallest = std::min(all.smallest, magnitude == 0 ? kMagnitude : magnitude);
-  }
-  range = all;
-}
-
-bool exact_in_f64(const BitRange& range, int64_t count) {
-  if (range.largest == 0) return true;
-  // Each is a multiple of 2^last and below 2^first, the sum of their magnitudes below 2^(first + bits of count).
-  const int first = shift_of(range.largest) + kMantissa + 1;
-  const int last = shift_of(range.smallest) + std::min(std::countr_zero(range.any), kMantissa);
-  return first + std::bit_width(static_cast<uint64_t>(count)) - last <= 53;
-}
 
 void add_exactly(ExactSum& sum, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -62,13 +49,9 @@ ExactMean mean_of(const ExactSum& sum, int64_t count) {
   }
   CompensatedSum total;
   for (int i = kLast; i >= 0; --i) total.add(std::ldexp(static_cast<double>(digits[i]), 32 * i - 149));
-  const Twofold mean = total.twofold() / Twofold{static_cast<double>(count)};
-  return {mean.value, mean.rest};
+  return divided(total.twofold(), count);
 }
 
-ExactMean mean_of(double sum, int64_t count) {
-  const Twofold mean = Twofold{sum} / Twofold{static_cast<double>(count)};
-  return {mean.value, mean.rest};
-}
+ExactMean mean_of(double sum, int64_t count) { return divided({sum}, count); }
 
 }  // namespace rmsnorm

@@ -1,4 +1,4 @@
-// The mean of f32 numbers from a sum without any error: for rows in which numbers cancel that are so large that an f64
+// Means in two numbers. The mean of f32 numbers from a sum without any error: for rows in which numbers cancel that are so large that an f64
 // sum loses the mean of the rest (1e25 and -1e25 among 1e-10). Plain data and plain functions, because files compiled
 // for different instruction sets share them; whole numbers alone, so that all of them have the same bits.
 #ifndef RMSNORM_CPU_EXACT_SUM_H_
@@ -8,17 +8,6 @@
 
 namespace rmsnorm {
 
-// What the bits of some numbers have in common.
-struct BitRange {
-  uint32_t largest = 0;            // magnitude, as bits
-  uint32_t smallest = 0x7fffffff;  // of those that are not 0
-  uint32_t any = 0;                // bits that one of them has
-};
-void add_range(BitRange& range, const float* x, int64_t n);
-
-// Whether `count` such numbers are multiples of a power of two that makes any sum of them exact in f64.
-bool exact_in_f64(const BitRange& range, int64_t count);
-
 // Digits of 32 bits, the first of them in units of 2^-149, before carries: room for 2^31 finite numbers.
 struct ExactSum {
   static constexpr int kDigits = 9;
@@ -26,7 +15,7 @@ struct ExactSum {
 };
 void add_exactly(ExactSum& sum, const float* x, int64_t n);
 
-// A mean, and what f64 leaves over of it.
+// A mean, and what f64 leaves over of it: nothing of an infinity or a NaN.
 struct ExactMean {
   double mean, rest;
 };

@@ -51,10 +51,11 @@ struct GroupMoments {
   }
 };
 
-// The scales of eight rows. usual: none of them needs its row summed again or a second pass in f64.
+// The scales of eight rows. usual: none of them needs its row summed again or a second pass in f64. near: but one of
+// them may need its mean from an exact sum.
 struct GroupScales {
   alignas(64) double mean[kGroup], inv[kGroup];
-  bool usual;
+  bool usual, near;
 };
 
 // What rms_scale and layer_scale give to rows that need nothing else, by the same operations.
@@ -63,6 +64,7 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
   const D one = splat(1.0), epsilon = splat(call.epsilon), count = splat(static_cast<double>(call.partial));
   const D infinity = splat(__builtin_inf());
   bool usual = true;
+  D nearest = infinity;  // of what near_an_element compares, the difference
   for (int k = 0; k < kGroup; k += kHalfLanes) {
     D square;
     memcpy(&square, moments.square + k, sizeof square);
@@ -79,8 +81,8 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
       spread = sub(square, mean_squared);
       usual &= all_within(mul(splat(kOffsetLimit), spread), mean_squared, infinity);
       const D scaled = mul(mean, splat(kEightBits));
-      const D apart = sub(mean, sub(scaled, sub(scaled, mean)));
-      usual &= all_within(mul(apart, apart), mul(splat(kMeanReach), square), infinity);
+      const D rest = sub(mean, sub(scaled, sub(scaled, mean)));
+      nearest = smaller(sub(mul(rest, rest), mul(splat(kMeanReach), square)), nearest);
       memcpy(scales.mean + k, &mean, sizeof mean);
     }
     const bool outside = kNorm == Norm::kRms && call.epsilon_outside;
@@ -89,6 +91,7 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
     memcpy(scales.inv + k, &inv, sizeof inv);
   }
   scales.usual = usual;
+  scales.near = kNorm == Norm::kLayer && !all_within(nearest, splat(0.0), infinity);
 }
 
 // The sums of one row of at most kMaxGroupColumns columns in one register each. Unless kSumOnly, each pair of columns

@@ -40,8 +40,9 @@ inline RowScale slice_scale(const NormCall& call, const char* sum, const char* s
   const double d = static_cast<double>(call.total_cols);
   const double mean_square = *reinterpret_cast<const double*>(sum_squares) / d;
   const double inv = inverse_rms(call, mean_square);
-  const double mean = kNorm == Norm::kLayer ? *reinterpret_cast<const double*>(sum) / d : 0;
-  return {mean, inv, needs_wide_pass(call, inv, mean_square + mean * mean)};
+  if constexpr (kNorm != Norm::kLayer) return {0, inv, needs_wide_pass(call, inv, mean_square)};
+  const ExactMean mean = mean_of(*reinterpret_cast<const double*>(sum), call.total_cols);
+  return {mean.mean, inv, needs_wide_pass(call, inv, mean_square + mean.mean * mean.mean), mean.rest};
 }
 
 // std::conditional_t, which this file must not instantiate (simd.h).
@@ -90,17 +91,28 @@ struct Kernel {
   }
 
   [[gnu::noinline]] static Moments exact(const NormCall& call, const Source& source, double sum) {
-    return exact_mean(call.cols, sum, [&](const auto& take) {
-      Stage values;
-      for (int64_t i = 0; i < call.cols; i += kStage) {
-        const int64_t n = call.cols - i < kStage ? call.cols - i : kStage;
-        int64_t k = 0;
-        for (; k + kPair <= n; k += kPair) {
-          F32::store<false>(values.at + k, source.template load<false>(i + k), false);
-        }
-        const int left = static_cast<int>(n - k);
-        if (left > 0) store_part<F32, false>(values.at + k, source.template load_part<false>(i + k, left), left);
-        take(values.at, n);
+    Magnitudes magnitudes;
+    int64_t whole = 0;
+    for (; whole + kPair <= call.cols; whole += kPair) {
+      const Pair v = source.template load<false>(whole);
+      magnitudes.take(v.a);
+      magnitudes.take(v.b);
+    }
+    if (const int left = static_cast<int>(call.cols - whole); left > 0) {
+      float last[kPair];
+      F32::store<false>(last, source.template load_part<false>(whole, left), false);
+      magnitudes.take(last, left);
+    }
+    return exact_mean(call.cols, sum, magnitudes, [&](const auto& take) {
+      float values[kPair];
+      for (int64_t i = 0; i < whole; i += kPair) {
+        F32::store<false>(values, source.template load<false>(i), false);
+        take(values, kPair);
+      }
+      if (whole < call.cols) {
+        const int left = static_cast<int>(call.cols - whole);
+        F32::store<false>(values, source.template load_part<false>(whole, left), false);
+        take(values, left);
       }
     });
   }
@@ -216,6 +228,19 @@ struct Kernel {
     if constexpr (kNorm == Norm::kLayer) fill(call.bias, -0.0f, 0, to.bias);
   }
 
+  // Of rows that are near an element, most have exact sums and means, which an exact sum would give again: then they are
+  // usual. The others go one by one.
+  [[gnu::noinline]] static void keep_exact_means(const NormCall& call, const Row* rows, int count,
+                                                 const GroupMoments& moments, GroupScales& scales) {
+    if constexpr (kWithSum) {
+      for (int k = 0; k < count && scales.usual; ++k) {
+        if (!near_an_element(scales.mean[k], moments.square[k] / static_cast<double>(call.cols))) continue;
+        const Moments found = exact(call, Source(call, rows[k]), moments.sum[k]);
+        scales.usual = found.sum == scales.mean[k] && found.square == 0;
+      }
+    }
+  }
+
   // `rows` for calls that are groupable.
   [[gnu::noinline]] static void grouped_rows(const NormCall& call, SumMode mode, int64_t begin, int64_t end) {
     if constexpr (kGroups && kStyle != Style::kWide && X::kType == O::kType) {
@@ -242,6 +267,7 @@ struct Kernel {
       for (int64_t r = begin; r < end; r += group) {
         moments.template fold<kWithSum>(lanes, count);
         group_scales<kNorm>(call, mode, moments, scales);
+        if (scales.near) keep_exact_means(call, now, count, moments, scales);
         const int following = gather(next, r + group);
         if (__builtin_expect(scales.usual, 1)) {
           if (call.mean.base != nullptr || call.inv.base != nullptr) {
@@ -351,6 +377,8 @@ struct Kernel {
         if (grouped) {
           moments.template fold<kWithSum>(lanes, count);
           group_scales<kNorm>(call, mode, moments, scales);
+          for (int k = 0; k < count; ++k) rows[k].x = kept + k * step;
+          if (scales.near) Plain::keep_exact_means(call, rows, count, moments, scales);
         }
         for (int k = 0; k < count; ++k) {
           char* const to = kept + k * step;

@@ -24,13 +24,44 @@ inline bool near_an_element(double mean, double mean_square) {
   return apart * apart < kMeanReach * mean_square;
 }
 
-// SumMode::kExact. for_each(take) hands the row's columns to take(const float*, n), in stretches.
+// The largest and the smallest magnitude of some numbers.
+class Magnitudes {
+ public:
+  [[gnu::always_inline]] void take(F v) {
+    largest_ = larger(magnitude(v), largest_);
+    smallest_ = smaller(magnitude(v), smallest_);
+  }
+  void take(const float* x, int64_t n) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) take(load(x + i));
+    if (i == n) return;
+    float last[kLanes];
+    for (int k = 0; k < kLanes; ++k) last[k] = x[i + k < n ? i + k : i];
+    take(load(last));
+  }
+
+  // Whether any sum of `count` of them is exact in f64: each is a multiple of 2^-24 of the smallest, or of 2^-149.
+  bool exact_in_f64(int64_t count) const {
+    float largest[kLanes], smallest[kLanes];
+    store(largest, largest_);
+    store(smallest, smallest_);
+    float high = largest[0], low = smallest[0];
+    for (int k = 1; k < kLanes; ++k) {
+      high = largest[k] > high ? largest[k] : high;
+      low = smallest[k] < low ? smallest[k] : low;
+    }
+    return static_cast<double>(count) * static_cast<double>(high) <= 0x1p29 * static_cast<double>(low);
+  }
+
+ private:
+  F largest_ = splat(0.0f), smallest_ = splat(__builtin_inff());
+};
+
+// SumMode::kExact. magnitudes: of the row's columns; for_each(take) hands them to take(const float*, n), in stretches.
 template <class ForEach>
-inline Moments exact_mean(int64_t cols, double sum, const ForEach& for_each) {
-  BitRange range;
-  for_each([&](const float* x, int64_t n) { add_range(range, x, n); });
+inline Moments exact_mean(int64_t cols, double sum, const Magnitudes& magnitudes, const ForEach& for_each) {
   ExactMean result;
-  if (exact_in_f64(range, cols)) {
+  if (magnitudes.exact_in_f64(cols)) {
     result = mean_of(sum, cols);
   } else {
     ExactSum exact;

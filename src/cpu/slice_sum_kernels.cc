@@ -1,6 +1,7 @@
 // The sums of slices (sharded.h) on one target, compiled as kernels.cc is. Lanes, chunks and segments are those of whole
 // rows, so that a slice that is one has the sums of rms_norm.
 #include "core/slice_sum_call.h"
+#include "cpu/exact_sum.h"
 #include "cpu/moments-inl.h"
 #include "cpu/stage-inl.h"
 
@@ -41,13 +42,12 @@ class Slices {
     const Operand* const operands[] = {&call_.result, &call_.gradients, &call_.x, &call_.dy, &call_.sum};
     Walk<5> walk(call_, operands, begin);
     for (int64_t r = begin; r < end; ++r, walk.advance()) {
-      const double mean =
-          walk[4] == nullptr ? 0 : *reinterpret_cast<const double*>(walk[4]) / static_cast<double>(call_.total_cols);
-      SliceSums sums = row(walk[2], walk[3], walk[4] != nullptr, mean);
-      if (walk[4] != nullptr && __builtin_isfinite(mean)) {
+      ExactMean mean = {0, 0};
+      if (walk[4] != nullptr) mean = mean_of(*reinterpret_cast<const double*>(walk[4]), call_.total_cols);
+      SliceSums sums = row(walk[2], walk[3], walk[4] != nullptr, mean.mean);
+      const double rest = mean.rest;
+      if (rest != 0) {
         // The sums are around the rounded mean. With a large one its rounding shows.
-        const double d = static_cast<double>(call_.total_cols);
-        const double rest = __builtin_fma(-mean, d, *reinterpret_cast<const double*>(walk[4])) / d;
         if (call_.what == SliceSum::kProducts) sums.result -= rest * sums.gradients;
         if (call_.what == SliceSum::kSquares) {
           sums.result += rest * (static_cast<double>(call_.cols) * rest - 2 * sums.deviations);

@@ -17,6 +17,7 @@ namespace {
 
 // Below a gate of -80 silu need only be this near.
 constexpr double kFaintGate = -80, kFaintError = 0x1p-120;
+constexpr double kVanishingGate = -700;  // from here on silu may be 0
 constexpr double kFaintGroup = 0x1p480;  // inv, from which on squares are near f64's smallest
 
 constexpr std::string_view kOrders[] = {"last", "first"};
@@ -89,18 +90,23 @@ class Gated : public Operation {
     }
   };
 
-  // Whether a group that is normalised behind its gates is smaller than what silu may be off by, and so small that the
-  // squares leave f64's range: then inv may be anything, and so may all that it scales. Takes epsilon = 0.
-  static bool undecided(const GatedInput& in) {
+  // Whether what silu may be off by decides what becomes of a group that is normalised behind its gates. So it is where
+  // 0 times an infinity is a NaN; and, unless inv is given, where it is larger than the group, and the group so small
+  // that its squares leave f64's range: this takes epsilon = 0.
+  static bool undecided(const GatedInput& in, bool inv_given) {
     if (!in.gate_first) return false;
     Quad off = 0;
+    bool faint = true;
     for (std::int64_t i = 0; i < in.cols; ++i) {
-      if (in.x[i] == 0) continue;
-      if (!(in.gate[i] < kFaintGate)) return false;
-      off = std::max(off, kFaintError * absolute(static_cast<Quad>(in.x[i])));
+      const Quad x = absolute(static_cast<Quad>(in.x[i]));
+      const bool vanishes = in.gate[i] < kVanishingGate && is_finite(in.gate[i]);
+      if (vanishes && !is_finite(x) && !is_nan(x)) return true;
+      faint &= x == 0 || in.gate[i] < kFaintGate;
+      if (is_finite(in.gate[i])) off = std::max(off, kFaintError * x);
     }
-    const Quad inv = off > 0 ? gated_norm<Quad>(in).inv : Quad{0};
-    return is_finite(inv) && inv * off > 1 && inv > kFaintGroup;
+    if (!faint || inv_given || !(off > 0)) return false;
+    const Quad inv = gated_norm<Quad>(in).inv;
+    return inv * off > 1 && inv > kFaintGroup;
   }
 
   Row row(const Request& r, const Tensors& t, std::int64_t number) const {
@@ -146,7 +152,7 @@ class Forward final : public Gated {
       const Row inputs = row(r, t, number);
       const std::vector<double> out = t.row("out", number), saved = t.row("inv_rms", number);
       for (std::int64_t g = 0; g < groups(r); ++g) {
-        if (undecided(inputs.group(g))) continue;
+        if (undecided(inputs.group(g), false)) continue;
         const GatedNorm<Quad> norm = gated_norm<Quad>(inputs.group(g));
         judge_group(finding, r, inputs.group(g), norm, out.data() + g * inputs.width, number, g * inputs.width);
         if (!saved.empty()) judge_inv(finding, r, norm.inv, saved[static_cast<std::size_t>(g)], number, g);
@@ -301,7 +307,7 @@ class Backward final : public Gated {
       const std::vector<double> dx = t.row("dx", number), dgate = t.row("dgate", number);
       for (std::int64_t g = 0; g < groups(r); ++g) {
         const std::int64_t at = g * inputs.width;
-        if (saved.empty() && undecided(inputs.group(g))) {
+        if (undecided(inputs.group(g), !saved.empty())) {
           std::fill_n(left_out.begin() + at, inputs.width, true);
           continue;
         }

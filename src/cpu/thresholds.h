@@ -43,7 +43,7 @@ inline constexpr double kSmallestMeanSquare = 0x1p-180;
 inline constexpr double kOffsetLimit = 0x1p10;
 
 // LayerNorm and centring take the mean from an exact sum where an f64 sum may have lost what counts: where a mean is so
-// near an element that little is left of their difference. Bytes do not tell whether one is; but elements that large
+// near an element that little is left of their difference. The sums do not tell whether one is; but elements that large
 // ones add up to have few bits. So it is where the mean, less itself rounded to 8 bits (0 is such a number), is below
 // 2^-31 of the root mean square. Of bf16 rows of 128 normal numbers one in 170 is, of others fewer.
 inline constexpr double kEightBits = 0x1p45 + 1;  // times f64, less the difference from it (Veltkamp 1968)

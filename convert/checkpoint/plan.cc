@@ -172,6 +172,13 @@ void Planner::mark_finite() {
 }
 
 void Planner::warn_by_rules() {
+  if (purpose_ == Purpose::kConvert) {
+    const bool by_weights =
+        std::any_of(plan_.streams.begin(), plan_.streams.end(), [](const StreamPlan& stream) { return !stream.op; });
+    plan_.warnings.push_back(std::string("hidden_states[i], where a class returns them, are the stream, which loses ") +
+                             "its mean" +
+                             (by_weights ? "; inputs_embeds of a caller must have mean 0, or use --entry op" : ""));
+  }
   for (const Rule& rule : model_.recipe.warnings) {
     if (holds(rule.when, model_.config)) plan_.warnings.push_back(rule.text);
   }

@@ -64,6 +64,45 @@ GEMMA_3 = {
 }
 
 
+# Towers for pictures and sound, as small as their classes let them be.
+TOWER = {**GEMMA_3["vision_config"], "head_dim": 8}
+GEMMA_3N_WHOLE = {
+    "text_config": GEMMA_3N,
+    "vision_config": {"architecture": "test_resnet", "hidden_size": 16, "model_args": None, "vocab_offset": 37},
+    "audio_config": {
+        "hidden_size": 16,
+        "conf_num_hidden_layers": 1,
+        "conf_num_attention_heads": 2,
+        "sscp_conv_channel_size": [4, 4],
+        "input_feat_size": 16,
+        "vocab_offset": 165,
+    },
+}
+PER_LAYER_INPUT = {"vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 4}
+GEMMA_4_EXPERTS = {
+    **HEADS,
+    **PER_LAYER_INPUT,
+    "enable_moe_block": True,
+    "num_experts": 4,
+    "top_k_experts": 4,  # all: a choice among them jumps where a rounding changes it
+    "moe_intermediate_size": 8,
+}
+GEMMA_4_WHOLE = {
+    "text_config": {**HEADS, **PER_LAYER_INPUT},
+    "vision_config": TOWER,
+    "audio_config": None,
+}
+QWEN_TOWER = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_heads": 2,
+    "patch_size": 4,
+    "out_hidden_size": 16,
+    "num_position_embeddings": 16,
+}
+
+
 def text_ids(config):
     return ids(config.text_config)
 
@@ -100,15 +139,27 @@ RMS_DECODERS = [
     Case("gemma3", "Gemma3ForConditionalGeneration", GEMMA_3, text_ids, rms=4),
     Case("t5gemma", "T5GemmaForConditionalGeneration", T5_GEMMA, pair_ids, rms=14),
     Case("gemma3n_text", "Gemma3nForCausalLM", GEMMA_3N, ids, rms=6),
-    Case(
-        "gemma4_text",
-        "Gemma4ForCausalLM",
-        {**HEADS, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 4},
-        ids,
-        rms=4,
-    ),
+    Case("gemma3n", "Gemma3nForConditionalGeneration", GEMMA_3N_WHOLE, text_ids, rms=6),
+    Case("gemma4_text", "Gemma4ForCausalLM", {**HEADS, **PER_LAYER_INPUT}, ids, rms=4),
+    Case("gemma4_text experts", "Gemma4ForCausalLM", GEMMA_4_EXPERTS, ids, rms=6),
+    Case("gemma4", "Gemma4ForConditionalGeneration", GEMMA_4_WHOLE, text_ids, rms=4),
     Case("qwen3_next", "Qwen3NextForCausalLM", QWEN_3_NEXT, ids, rms=5),
     Case("qwen3_5_text", "Qwen3_5ForCausalLM", QWEN_3_NEXT, ids, rms=5),
+    Case("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", QWEN_3_NEXT, ids, rms=5),
+    Case(
+        "qwen3_5",
+        "Qwen3_5ForConditionalGeneration",
+        {"text_config": QWEN_3_NEXT, "vision_config": QWEN_TOWER},
+        text_ids,
+        rms=5,
+    ),
+    Case(
+        "qwen3_5_moe",
+        "Qwen3_5MoeForConditionalGeneration",
+        {"text_config": QWEN_3_NEXT, "vision_config": QWEN_TOWER},
+        text_ids,
+        rms=5,
+    ),
     Case(
         "recurrent_gemma",
         "RecurrentGemmaForCausalLM",

@@ -13,7 +13,7 @@ CASES = {case.name: case for case in RMS_DECODERS}
 # Stored as the gain less 1.
 ONE_PLUS = (
     *("gemma", "gemma2", "gemma3_text", "gemma3", "t5gemma", "vaultgemma", "recurrent_gemma"),
-    *("qwen3_next", "qwen3_5_text"),
+    *("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe"),
 )
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "convert/checkpoint/apply.h"
 #include "convert/checkpoint/fields.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -67,15 +68,14 @@ void check_pairs(const Checkpoint& adapter) {
   }
 }
 
-// A b, where the module reads a norm whose bias was folded: A is small.
-std::vector<double> bias_through(const StoredTensor& a, const BiasTerm& term) {
+// A b, where b was folded out of what the module reads: A is small.
+std::vector<double> bias_through(const StoredTensor& a, const std::vector<double>& bias) {
   const std::vector<double> weight = read_values(a);
-  const std::vector<double> bias = read_values(*term.norm_bias);
   const std::size_t rank = static_cast<std::size_t>(a.shape[0]);
   const std::size_t inputs = static_cast<std::size_t>(a.shape[1]);
   std::vector<double> result(rank, 0.0);
   for (std::size_t r = 0; r < rank; ++r) {
-    for (std::size_t i = 0; i < inputs; ++i) result[r] += weight[r * inputs + i] * bias[i % bias.size()];
+    for (std::size_t i = 0; i < inputs; ++i) result[r] += weight[r * inputs + i] * bias[i];
   }
   return result;
 }
@@ -87,10 +87,16 @@ AdapterPlan plan_adapter(const Checkpoint& adapter, const Json& config, const Mo
   AdapterPlan result;
   result.config = config;
   std::unordered_map<std::string, const Action*> base;
-  std::unordered_map<std::string, const BiasTerm*> terms;  // by the weight that they multiply
+  std::unordered_map<std::string, std::vector<double>> shifts;  // what was folded out of the inputs of a weight
   for (const Action& action : plan.actions) {
     base[action.name] = &action;
-    for (const BiasTerm& term : action.terms) terms[term.weight->name] = &term;
+    for (const BiasTerm& term : action.terms) {
+      shifts[term.weight->name] = term_input(term, kDefaultChunkBytes);
+      if (term.values == nullptr) continue;
+      BiasTerm values = term;
+      values.values = nullptr;
+      shifts[term.values->name] = term_input(values, kDefaultChunkBytes);
+    }
   }
   check_pairs(adapter);
   std::vector<Action> biases;
@@ -142,18 +148,19 @@ AdapterPlan plan_adapter(const Checkpoint& adapter, const Json& config, const Mo
     bias.shard = tensor.shard;
     bias.shape = {tensor.shape[0]};
     bias.matrix = matrix_of(Layout::kTable, bias.shape);
-    const auto term = terms.find(weight->name);
-    if (term == terms.end()) continue;
-    if (a->shape.size() != 2 || a->shape[0] != tensor.shape[1] || a->shape[1] != term->second->matrix.inputs()) {
+    const auto shift = shifts.find(weight->name);
+    if (shift == shifts.end()) continue;
+    const auto inputs = static_cast<std::int64_t>(shift->second.size());
+    if (a->shape.size() != 2 || a->shape[0] != tensor.shape[1] || a->shape[1] != inputs) {
       refuse(RefusalCode::kUnknown, a_name, "its shape is {}; it must be [{}, {}]", tools::shape_text(a->shape),
-             tensor.shape[1], term->second->matrix.inputs());
+             tensor.shape[1], inputs);
     }
     bias.terms.push_back({&tensor,
                           matrix_of(Layout::kLinear, tensor.shape),
                           nullptr,
                           {0, tensor.shape[0]},
                           1,
-                          bias_through(*a, *term->second)});
+                          bias_through(*a, shift->second)});
     bias.centre = action.centre;
   }
   const bool any = std::any_of(biases.begin(), biases.end(), [](const Action& b) { return !b.terms.empty(); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "convert/checkpoint/blocks.h"
 #include "convert/checkpoint/table.h"
@@ -68,8 +69,7 @@ void check_finite(std::span<const double> values, const std::string& name) {
 
 // W b, added to a bias that is [batch, outputs].
 void add_term(const BiasTerm& term, std::size_t memory, std::vector<double>& bias) {
-  const std::vector<double> b = term.norm_bias ? repeated(read_values(*term.norm_bias), term.chunks) : term.vector;
-  check_finite(b, term.norm_bias ? term.norm_bias->name : term.weight->name);
+  const std::vector<double> b = term_input(term, memory);
   const Matrix& m = term.matrix;
   Blocks blocks(*term.weight, m.cols, memory);
   blocks.for_rows(0, m.batch * m.rows, [&](std::int64_t r, std::span<const double> values) {
@@ -100,6 +100,12 @@ class Work {
     }
     for (const Fold& fold : action.folds) {
       folds_.push_back(repeated(gains(*fold.weight, fold.gain), fold.chunks));
+    }
+    if (action.row_norm) {
+      norm_gain_ = gains(*action.row_norm->weight, action.row_norm->gain);
+      norm_bias_.assign(norm_gain_.size(), 0.0);
+      if (action.row_norm->bias != nullptr) norm_bias_ = read_values(*action.row_norm->bias);
+      check_finite(norm_bias_, action.row_norm->weight->name);
     }
     if (action.scale != nullptr) {
       scale_ = read_values(*action.scale);
@@ -198,12 +204,28 @@ class Work {
       const double* added = added_.data() + begin * m_.cols;
       for (std::size_t i = 0; i < values.size(); ++i) values[i] += added[i];
     }
+    if (action_.row_norm) {
+      for (std::int64_t r = 0; r < end - begin; ++r) {
+        norm_row(values.subspan(static_cast<std::size_t>(r * m_.cols), static_cast<std::size_t>(m_.cols)));
+      }
+    }
     if (folds_.empty() && scale_.empty()) return values;
     for (std::int64_t r = begin; r < end; ++r) {
       fold_row(r % m_.rows,
                values.subspan(static_cast<std::size_t>((r - begin) * m_.cols), static_cast<std::size_t>(m_.cols)));
     }
     return values;
+  }
+
+  void norm_row(std::span<double> row) {
+    const double mean = sum(row) / static_cast<double>(row.size());
+    squares_.resize(row.size());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      row[i] -= mean;
+      squares_[i] = row[i] * row[i];
+    }
+    const double inv = 1 / std::sqrt(sum(squares_) / static_cast<double>(row.size()) + action_.row_norm->epsilon);
+    for (std::size_t i = 0; i < row.size(); ++i) row[i] = row[i] * inv * norm_gain_[i] + norm_bias_[i];
   }
 
   void fold_row(std::int64_t row, std::span<double> values) {
@@ -270,6 +292,7 @@ class Work {
   rn_type type_;
   Matrix m_;
   std::vector<std::vector<double>> folds_;
+  std::vector<double> norm_gain_, norm_bias_, squares_;
   std::vector<double> scale_;
   std::vector<double> added_;
   std::optional<Blocks> blocks_;
@@ -354,6 +377,16 @@ void apply_parts(const Action& action, const ApplyOptions& options, const Sink& 
 }
 
 }  // namespace
+
+std::vector<double> term_input(const BiasTerm& term, std::size_t memory) {
+  std::vector<double> b = term.norm_bias ? repeated(read_values(*term.norm_bias), term.chunks) : term.vector;
+  check_finite(b, term.norm_bias ? term.norm_bias->name : term.weight->name);
+  if (term.values == nullptr) return b;
+  BiasTerm inner{term.values, term.values_matrix, nullptr, {0, term.values_matrix.outputs()}, 1, std::move(b)};
+  std::vector<double> values(static_cast<std::size_t>(inner.matrix.outputs()), 0.0);
+  add_term(inner, memory, values);
+  return values;
+}
 
 std::vector<double> gains(const StoredTensor& weight, Gain gain) {
   std::vector<double> values = read_values(weight);

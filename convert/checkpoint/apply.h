@@ -19,6 +19,9 @@ using Sink = std::function<void(std::uint64_t offset, std::span<const std::byte>
 // The bytes do not depend on options.memory. Refuses with R10 what is not finite.
 void apply(const Action& action, const ApplyOptions& options, const Sink& sink);
 
+// b, or V b: what the weight of the term multiplies.
+std::vector<double> term_input(const BiasTerm& term, std::size_t memory);
+
 // gain(w): what the norm multiplies by.
 std::vector<double> gains(const StoredTensor& weight, Gain gain);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "convert/checkpoint/apply.h"
 #include "convert/checkpoint/blocks.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -80,6 +81,19 @@ double largest(const std::vector<double>& values) {
   return most;
 }
 
+// LayerNorm by its definition.
+void normalise(const NormSite& norm, const std::vector<double>& gain, const std::vector<double>& bias,
+               std::span<double> row) {
+  long double mean = 0, square = 0;
+  const auto count = static_cast<long double>(row.size());
+  for (const double value : row) mean += value / count;
+  for (const double value : row) square += (value - mean) * (value - mean) / count;
+  const long double scale = 1 / std::sqrt(square + static_cast<long double>(norm.epsilon));
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<double>((row[i] - mean) * scale * gain[i] + (bias.empty() ? 0 : bias[i]));
+  }
+}
+
 void compare_outputs(const Comparison& c, std::int64_t batch, const Range& outputs, const Vectors& x,
                      const Vectors& converted_x, Worst& worst) {
   Result before = multiply(c.original, batch, outputs, x, c.memory);
@@ -148,6 +162,9 @@ void compare_table(const Comparison& c, Worst& worst) {
   const Precision unit = precision(*c.converted.weight->row_type());
   const std::vector<double> scale = vector_of(c.original.scale);
   const std::vector<double> new_scale = vector_of(c.converted.scale);
+  const std::vector<double> gain =
+      c.row_norm != nullptr ? gains(*c.row_norm->weight, c.row_norm->site->gain) : std::vector<double>();
+  const std::vector<double> bias = vector_of(c.row_norm != nullptr ? c.row_norm->bias : nullptr);
   Blocks before(*c.original.weight, m.cols, c.memory / 2);
   Blocks after(*c.converted.weight, m.cols, c.memory / 2);
   std::vector<bool> starts(static_cast<std::size_t>(m.cols), c.centred.empty());
@@ -159,6 +176,7 @@ void compare_table(const Comparison& c, Worst& worst) {
     const std::span<double> got = after.block(at, to);
     for (std::int64_t r = 0; r < to - at; ++r) {
       const auto row = wanted.subspan(static_cast<std::size_t>(r * m.cols), static_cast<std::size_t>(m.cols));
+      if (c.row_norm != nullptr) normalise(*c.row_norm, gain, bias, row);
       if (!scale.empty()) {
         for (std::size_t i = 0; i < row.size(); ++i) row[i] *= scale[i];
       }

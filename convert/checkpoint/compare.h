@@ -29,8 +29,9 @@ struct Linear {
 struct Comparison {
   Linear original;
   Linear converted;
-  std::vector<Range> centred;  // outputs whose mean the original's result loses
-  Range outputs;               // compared
+  std::vector<Range> centred;          // outputs whose mean the original's result loses
+  Range outputs;                       // compared
+  const NormSite* row_norm = nullptr;  // tables: each row of the original becomes its LayerNorm first
   std::size_t memory = 0;
   bool carried = false;  // each value must be one rounding of the exact one and what those before it lost
 };

@@ -155,9 +155,10 @@ void compare_biases(const Comparison& c, const Folding* folding, Worst& worst) {
       for (std::size_t i = 0; i < row.size(); ++i) {
         const std::size_t output = m.out_rows ? inner : i;
         if (!inside(folding->outputs, output)) continue;
-        const double term = row[i] * folding->shift[m.out_rows ? i : inner];
-        wanted[batch * outputs + output] += term;
-        magnitude[batch * outputs + output] += std::fabs(term);
+        const std::size_t input = m.out_rows ? i : inner;
+        const double weight = folding->sizes.empty() ? std::fabs(folding->shift[input]) : folding->sizes[input];
+        wanted[batch * outputs + output] += row[i] * folding->shift[input];
+        magnitude[batch * outputs + output] += std::fabs(row[i]) * weight;
       }
     });
   }

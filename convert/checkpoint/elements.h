@@ -13,6 +13,7 @@ struct Folding {
   Range outputs;
   std::vector<double> factor;  // by input
   std::vector<double> shift;
+  std::vector<double> sizes = {};  // magnitudes of what shift is the sum of; empty: those of shift itself
 };
 
 // converted is M l (W diag(factor)), each element within one rounding of that; `centred` says where M is.

@@ -86,7 +86,7 @@ Matrix matrix_of(Layout layout, const tools::Shape& shape) {
 }
 
 Model::Model(const Recipe& recipe_in, const Json& config_json, const Checkpoint& checkpoint_in, bool strict)
-    : recipe(recipe_in), checkpoint(checkpoint_in), config(config_json, recipe_in.defaults) {
+    : recipe(recipe_in), checkpoint(checkpoint_in), config(config_json, recipe_in.defaults), strict_(strict) {
   refuse_by_rules(recipe, config);
   parameters = recipe.no_parameters.is_null() || !holds(recipe.no_parameters, config);
   add_ties();
@@ -96,6 +96,7 @@ Model::Model(const Recipe& recipe_in, const Json& config_json, const Checkpoint&
   for (const Site& site : recipe.local) {
     if (holds(site.when, config)) add_site(site, -1, 0, recipe.local_counts);
   }
+  add_projections();
   for (const BiasKey& key : recipe.bias_keys) {
     auto& modules = bias_keys.emplace_back();
     config.flag(key.key);
@@ -202,7 +203,7 @@ void Model::count(const std::string& name) {
 
 bool Model::add_part(const Item& item, const Indices& indices, std::vector<Part>& parts) {
   count(item.module);
-  for (const std::string& other : {item.bias, item.scale}) {
+  for (const std::string& other : {item.bias, item.scale, item.through}) {
     for (const char letter : index_letters(other)) {
       if (!indices.contains(letter)) {
         tools::fail_input("recipe: {} has the index {}; {} must have it, too", in_quotes(other), letter,
@@ -228,6 +229,7 @@ bool Model::add_part(const Item& item, const Indices& indices, std::vector<Part>
                                           : bias;
   }
   if (!item.scale.empty()) part.scale = find(fill(item.scale, indices));
+  if (!item.through.empty()) part.through = fill(item.through, indices);
   part.matrix = matrix_of(item.layout, part.weight->shape);
   for (const StoredTensor* tensor : {part.weight, part.bias, part.scale}) {
     use(tensor);
@@ -326,6 +328,7 @@ void Model::add_stream(const Stream& stream) {
   for (Part& part : parts.writers) {
     if (!recipe.rms) check_writer(part, parts.width);
   }
+  if (!stream.tabulated.norm.empty()) add_tabulated(stream.tabulated, parts);
   streams.push_back(std::move(parts));
   for (const Site& site : stream.sites) {
     if (!holds(site.when, config)) continue;
@@ -333,6 +336,51 @@ void Model::add_stream(const Stream& stream) {
         site.width.empty() ? streams.back().width : config.integer(site.width, "width of " + site.norm);
     add_site(site, index, width, stream.counts);
   }
+}
+
+// A converted model has the norm no more.
+void Model::add_tabulated(const Tabulated& tabulated, StreamParts& parts) {
+  add_part(tabulated.table.front(), {}, parts.tabulated);
+  check_writer(parts.tabulated.front(), parts.width);
+  const Site& site = tabulated.norm.front();
+  NormSite& norm = parts.tabulated_norm.emplace_back();
+  norm.site = &site;
+  norm.module = site.norm;
+  norm.width = parts.width;
+  norm.epsilon = config.epsilon(site.epsilon, site.norm);
+  norm.weight = find(site.norm + ".weight");
+  norm.bias = find(site.norm + ".bias");
+  if (norm.weight == nullptr && strict_) refuse_missing(site.norm + ".weight");
+  for (const StoredTensor* vector : {norm.weight, norm.bias}) {
+    if (vector != nullptr && (vector->shape != tools::Shape{parts.width} || !vector->row_type())) {
+      refuse(RefusalCode::kUnknown, vector->name, "it is {} {}; it must be floats of shape [{}]", vector->dtype,
+             shape_text(vector->shape), parts.width);
+    }
+    use(vector);
+  }
+}
+
+void Model::add_projections() {
+  for (const StreamParts& stream : streams) {
+    for (const Part& writer : stream.writers) projections_.emplace(writer.module, &writer);
+  }
+  for (const NormSite& site : sites) {
+    for (const Part& reader : site.readers) {
+      if (!reader.through.empty() && !projections_.contains(reader.through)) {
+        tools::fail_input("recipe: {} goes through {}, which is no writer; it must be one", in_quotes(reader.module),
+                          in_quotes(reader.through));
+      }
+    }
+  }
+}
+
+const Part* Model::projection_of(const Part& reader) const {
+  if (reader.through.empty() || reader.bias != nullptr) return nullptr;
+  const Part& writer = *projections_.at(reader.through);
+  const bool fits = writer.matrix.batch == 1 && reader.matrix.batch == 1 &&
+                    writer.matrix.inputs() == reader.matrix.outputs() &&
+                    reader.outputs.front().end - reader.outputs.front().begin == reader.matrix.outputs();
+  return fits && writer.bias != nullptr && writer.weight->row_type() && writer.bias->row_type() ? &writer : nullptr;
 }
 
 void Model::add_site(const Site& site, int stream, std::int64_t width, const std::map<char, std::string>& counts) {

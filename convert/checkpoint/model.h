@@ -3,6 +3,7 @@
 #define RMSNORM_CONVERT_CHECKPOINT_MODEL_H_
 
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -42,6 +43,7 @@ struct Part {
   std::vector<Range> outputs;  // writers: what is centred; readers: the outputs that read the norm
   int tie = -1;                // index of the tie whose tensor this is
   std::string bias_name;       // where a bias would be; empty: nowhere
+  std::string through;         // values: the module that projects them; empty: not said
 };
 
 struct NormSite {
@@ -61,6 +63,8 @@ struct StreamParts {
   std::int64_t width = 0;
   std::vector<Part> entry;
   std::vector<Part> writers;
+  std::vector<Part> tabulated;           // the table of Stream::tabulated, or nothing
+  std::vector<NormSite> tabulated_norm;  // and its norm
 };
 
 struct TieParts {
@@ -91,12 +95,17 @@ class Model {
   // All names under which the module may be known, without a prefix.
   std::vector<std::string> known_as(const std::string& name) const;
   const StoredTensor* find(const std::string& name) const;
+  // The writer that may take a bias of this reader, values of an attention whose weights sum to 1: W_o (a v + b) =
+  // W_o (a v) + W_o b. Null: there is none, or the values have a bias of their own.
+  const Part* projection_of(const Part& reader) const;
   // The prefix before `name` in the file, where it was found.
   std::string prefix_of(const std::string& name, const StoredTensor& found) const;
 
  private:
   void add_ties();
   void add_stream(const Stream& stream);
+  void add_tabulated(const Tabulated& tabulated, StreamParts& parts);
+  void add_projections();
   void add_site(const Site& site, int stream, std::int64_t width, const std::map<char, std::string>& counts);
   void add_site_at(const Site& site, int stream, std::int64_t width, const std::map<char, std::string>& counts,
                    const Indices& indices);
@@ -112,7 +121,9 @@ class Model {
   void count(const std::string& name);
   [[noreturn]] void refuse_missing(const std::string& name) const;
 
+  const bool strict_;
   std::size_t visits_ = 0;
+  std::unordered_map<std::string, const Part*> projections_;  // writers that readers name
   std::unordered_set<std::string> used_;
 };
 

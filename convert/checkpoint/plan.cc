@@ -38,6 +38,7 @@ std::string Action::what() const {
     if (does) text += (text.empty() ? "" : ", ") + std::string(word);
   };
   add(!terms.empty(), "add W b");
+  add(row_norm.has_value(), "tabulate norm");
   add(!folds.empty(), "fold weight");
   add(scale != nullptr, "fold LayerScale");
   const bool whole = centre.size() == 1 && centre.front().end - centre.front().begin == matrix.outputs();

@@ -23,7 +23,7 @@ struct Fold {
   int chunks = 1;
 };
 
-// c' = c + W b, for these outputs.
+// c' = c + W b, for these outputs; c' = c + W (V b), where the values V of an attention stand before its projection W.
 struct BiasTerm {
   const StoredTensor* weight = nullptr;
   Matrix matrix;
@@ -31,9 +31,19 @@ struct BiasTerm {
   Range outputs;
   int chunks = 1;
   std::vector<double> vector = {};
+  const StoredTensor* values = nullptr;  // V; null: none
+  Matrix values_matrix = {};
 };
 
-// One tensor of the output: terms, then folds, then the scale, then the centring, then one rounding.
+// Rows of a table become what the norm makes of them.
+struct RowNorm {
+  const StoredTensor* weight = nullptr;
+  const StoredTensor* bias = nullptr;  // null: none
+  Gain gain = Gain::kWeight;
+  double epsilon = 0;
+};
+
+// One tensor of the output: terms, the norm, folds, the scale, the centring, in this order, then one rounding.
 struct Action {
   std::string name;
   const StoredTensor* source = nullptr;  // null: zeros
@@ -42,6 +52,7 @@ struct Action {
   tools::Shape shape;
   Matrix matrix;
   std::vector<BiasTerm> terms;
+  std::optional<RowNorm> row_norm;
   std::vector<Fold> folds;
   const StoredTensor* scale = nullptr;  // outputs are multiplied by scale / divisor
   double divisor = 1;
@@ -53,8 +64,8 @@ struct Action {
   std::optional<Range> rows;   // parts: only these rows of the last axis; `shape` is theirs
 
   bool copied() const {
-    return source != nullptr && terms.empty() && folds.empty() && !scale && centre.empty() && !fill && parts.empty() &&
-           dtype == source->dtype;
+    return source != nullptr && terms.empty() && !row_norm && folds.empty() && !scale && centre.empty() && !fill &&
+           parts.empty() && dtype == source->dtype;
   }
   std::uint64_t bytes() const;
   std::string what() const;  // "centre", "fold weight, centre": for the report

@@ -33,9 +33,43 @@ bool Planner::tie_may_stay(int tie) const {
   return sums_to_zero || rows_are_centred(*model_.ties[static_cast<std::size_t>(tie)].table, request_.chunk);
 }
 
+// For another class, which has no norm there.
+bool Planner::is_tabulated(const StreamParts& stream) const { return target_ != nullptr && !stream.tabulated.empty(); }
+
+// E' = M LN(E); a tied head keeps E.
+void Planner::tabulate(StreamPlan& stream) {
+  const Part& part = stream.stream->tabulated.front();
+  const NormSite& norm = stream.stream->tabulated_norm.front();
+  stream.note = norm.module + " is tabulated";
+  std::vector<std::string> names{part.weight->name};
+  if (part.tie >= 0) {
+    const TieParts& tie = model_.ties[static_cast<std::size_t>(part.tie)];
+    if (tie.tied && request_.tie == Tie::kKeep) {
+      refuse(RefusalCode::kTie, tie.head_name,
+             "the head is the embedding, whose rows become outputs of {}; use --untie to store it apart", norm.module);
+    }
+    if (tie.tied && !untied_[static_cast<std::size_t>(part.tie)]) untie(part.tie);
+    names = tie.names;
+  }
+  centre_writer(part);
+  for (const std::string& name : names) {
+    if (by_name_.contains(name)) action(name).row_norm = {norm.weight, norm.bias, norm.site->gain, norm.epsilon};
+  }
+  for (const StoredTensor* tensor : {norm.weight, norm.bias}) {
+    if (tensor != nullptr) tabulated_.insert(tensor->name);
+  }
+}
+
+void Planner::remove_actions(const std::set<std::string>& names) {
+  std::erase_if(plan_.actions, [&](const Action& action) { return names.contains(action.name); });
+  by_name_.clear();
+  for (std::size_t a = 0; a < plan_.actions.size(); ++a) by_name_[plan_.actions[a].name] = a;
+}
+
 // True: by the operation. Ties are undone here where the weights are to be centred and the head may not follow.
 bool Planner::entry_by_op(const StreamParts& stream) {
   const Stream& recipe = *stream.stream;
+  if (is_tabulated(stream) && request_.entry != Entry::kOp) return false;
   if (!recipe.why_op.empty()) {
     if (request_.entry == Entry::kWeights) {
       refuse(RefusalCode::kOpaqueEntry, recipe.name, "{}; use --entry op, which subtracts the mean there",
@@ -70,6 +104,10 @@ void Planner::plan_entry(StreamPlan& stream) {
   stream.op = entry_by_op(parts);
   if (stream.op) {
     stream.note = parts.stream->why_op;
+    return;
+  }
+  if (is_tabulated(parts)) {
+    tabulate(stream);
     return;
   }
   for (const Part& part : parts.entry) {

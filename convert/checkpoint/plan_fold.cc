@@ -23,8 +23,15 @@ int Planner::bias_key_of(const Part& reader) const {
   return -1;
 }
 
+// Only in place of a bias that the class has no place for, and where the writers are looked at anyhow.
+const Part* Planner::projection_of(const Part& reader) const {
+  if (purpose_ != Purpose::kConvert || bias_key_of(reader) >= 0) return nullptr;
+  return model_.projection_of(reader);
+}
+
 std::optional<Planner::Obstacle> Planner::bias_obstacle(const Part& reader) const {
   if (reader.bias != nullptr || reader.item->bias_cancels || bias_key_of(reader) >= 0) return {};
+  if (projection_of(reader) != nullptr) return {};
   if (!reader.item->bias.empty() && request_.target == Target::kHf && purpose_ == Purpose::kConvert) return {};
   return Obstacle{RefusalCode::kNoBiasSlot, reader.module,
                   "it has no bias that could take the norm's, and the class makes none; use --affine keep" +
@@ -105,8 +112,15 @@ Action& Planner::reader_bias(const Part& reader) {
 void Planner::fold_bias(const NormSite& site) {
   for (const Part& reader : site.readers) {
     if (reader.item->bias_cancels && reader.bias == nullptr && bias_key_of(reader) < 0) continue;
-    Action& bias = reader_bias(reader);
     check_float(*reader.weight, "reads a norm that would be folded");
+    if (const Part* writer = projection_of(reader)) {
+      const Range all{0, writer->matrix.outputs()};
+      action(writer->bias->name)
+          .terms.push_back(
+              {writer->weight, writer->matrix, site.bias, all, reader.item->chunks, {}, reader.weight, reader.matrix});
+      continue;
+    }
+    Action& bias = reader_bias(reader);
     bias.matrix = matrix_of(Layout::kTable, bias.shape);
     if (bias.matrix.cols != reader.matrix.outputs() || bias.matrix.rows != reader.matrix.batch) {
       bias.matrix = {1, reader.matrix.batch, reader.matrix.outputs(), false};

@@ -169,7 +169,7 @@ void Planner::refuse_leftovers(const TargetRule& rule, const std::set<std::size_
   std::string left_out;
   for (std::size_t a = 0; a < plan_.actions.size(); ++a) {
     const std::string& name = plan_.actions[a].name;
-    if (used.contains(a)) continue;
+    if (used.contains(a) || tabulated_.contains(name)) continue;
     const auto site = std::find_if(plan_.sites.begin(), plan_.sites.end(), [&](const SitePlan& planned) {
       return planned.site->bias != nullptr && planned.site->bias->name == name;
     });
@@ -222,6 +222,7 @@ void Planner::plan_class(const TargetRule& rule) {
   }
   if (!rule.ones.empty()) add_ones(rule);
   if (!rule.tensors.empty()) rearrange(rule);
+  if (!tabulated_.empty()) remove_actions(tabulated_);
   const Json config = target_config(rule, model_);
   if (!config.is_null()) {
     plan_.config = config;

@@ -38,6 +38,9 @@ class Planner {
   // plan_centre.cc
   void plan_entry(StreamPlan& stream);
   bool entry_by_op(const StreamParts& stream);
+  bool is_tabulated(const StreamParts& stream) const;
+  void tabulate(StreamPlan& stream);
+  void remove_actions(const std::set<std::string>& names);
   int tie_of_entry(const StreamParts& stream) const;
   bool tie_may_stay(int tie) const;
   void untie(int tie);
@@ -52,6 +55,7 @@ class Planner {
   std::optional<Obstacle> obstacle(const NormSite& site, bool full) const;
   std::optional<Obstacle> bias_obstacle(const Part& reader) const;
   int bias_key_of(const Part& reader) const;
+  const Part* projection_of(const Part& reader) const;
   bool returns_norm(const Part& reader) const;
   void fold_bias(const NormSite& site);
   void fold_weight(const NormSite& site);
@@ -78,6 +82,7 @@ class Planner {
   Plan plan_;
   std::unordered_map<std::string, std::size_t> by_name_;
   std::vector<bool> untied_;                                     // by tie
+  std::set<std::string> tabulated_;                              // tensors of norms that become tables
   std::set<std::string> centred_by_;                             // tensor and first output: what is centred already
   std::map<std::string, std::vector<const NormSite*>> read_by_;  // weight -> norms before it
 };

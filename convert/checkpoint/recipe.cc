@@ -113,6 +113,7 @@ void read_items(const Json& json, const std::string& place, Layout layout, std::
   item.parts = fields.number("parts", 1, 1, 64);
   item.part = fields.number("part", 0, 0, item.parts - 1);
   item.scale = fields.text("scale");
+  item.through = fields.text("through");
   item.when = condition(fields);
   fields.finish();
   for (const std::string& one : expanded(name, place)) {
@@ -178,7 +179,22 @@ std::map<char, std::string> read_counts(Fields& fields, std::map<char, std::stri
   return counts;
 }
 
-void read_entry(Fields& stream_fields, Stream& stream) {
+void read_tabulated(const Json& json, const std::string& place, const Inherited& inherited, Tabulated& tabulated) {
+  Fields fields(json, place);
+  Site site;
+  read_items(Fields::text_of(fields.need("table"), fields.place("table")), place + ".table", Layout::kTable,
+             tabulated.table);
+  site.norm = Fields::text_of(fields.need("norm"), fields.place("norm"));
+  site.gain = one_of(fields, "gain", inherited.gain, kGains);
+  site.epsilon = read_epsilon(fields, inherited.epsilon);
+  fields.finish();
+  if (tabulated.table.size() != 1 || !index_letters(tabulated.table.front().module + site.norm).empty()) {
+    fail_input("{} must name one table and one norm", place);
+  }
+  tabulated.norm.push_back(std::move(site));
+}
+
+void read_entry(Fields& stream_fields, const Inherited& inherited, Stream& stream) {
   Fields fields(stream_fields.need("entry"), stream_fields.place("entry"));
   stream.entry = read_item_list(fields, "writers", Layout::kTable);
   if (const Json* value = fields.find("op")) {
@@ -189,6 +205,10 @@ void read_entry(Fields& stream_fields, Stream& stream) {
   }
   stream.prefer_op = fields.flag("prefer_op");
   stream.why_op = fields.text("only_op");
+  if (const Json* value = fields.find("tabulate")) {
+    read_tabulated(*value, fields.place("tabulate"), inherited, stream.tabulated);
+    if (stream.why_op.empty()) fail_input("{} has tabulate; it must have only_op, too", fields.place());
+  }
   fields.finish();
   if (stream.entry.empty() && stream.why_op.empty()) {
     fail_input("{} has no writers; only_op must then say why weights cannot centre the entry", fields.place());
@@ -209,7 +229,7 @@ Stream read_stream(const Json& json, const std::string& place, const Inherited& 
   stream.width = inherited.width = fields.text("width", defaults.width);
   stream.counts = read_counts(fields, defaults.counts);
   stream.when = condition(fields);
-  if (!rms) read_entry(fields, stream);
+  if (!rms) read_entry(fields, inherited, stream);
   fields.for_each(
       "sites", [&](const Json& value, const std::string& at) { read_site(value, at, inherited, false, stream.sites); });
   stream.writers = read_item_list(fields, "writers", inherited.layout);

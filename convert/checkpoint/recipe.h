@@ -53,8 +53,9 @@ struct Item {
   std::string groups;         // local writers: a config key or number; rows are [groups, parts, width]
   int parts = 1;
   int part = 0;
-  std::string scale;  // writers: the LayerScale vector behind it
-  Json when;          // null: always
+  std::string scale;    // writers: the LayerScale vector behind it
+  std::string through;  // readers, values of an attention: the writer that projects them
+  Json when;            // null: always
 };
 
 struct Site {
@@ -70,6 +71,12 @@ struct Site {
   Json when;
 };
 
+// A norm behind a table of tokens alone: a program without that norm can have its outputs as the table.
+struct Tabulated {
+  std::vector<Item> table;  // one
+  std::vector<Site> norm;   // one, without readers
+};
+
 struct EntryOp {
   std::string at;  // a module; empty: no program can centre here
   Side side = Side::kInput;
@@ -81,6 +88,7 @@ struct Stream {
   std::map<char, std::string> counts;
   std::vector<Item> entry;
   EntryOp op;
+  Tabulated tabulated;  // empty: no such norm
   bool prefer_op = false;
   std::string why_op;  // why weights cannot centre the entry; empty: they can
   std::vector<Site> sites;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -50,6 +51,9 @@ class Verifier {
   void check_names();
   void check_ties();
   void collect();
+  void collect_tabulated();
+  bool is_moved(const Part& reader) const;
+  Folding moved_into(const Part& writer) const;
   void add_writers(const std::vector<Part>& before, const std::vector<Part>& after);
   void check_writer(const Part& before, const Part& after);
   void check_site(const NormSite& before, const NormSite& after);
@@ -76,6 +80,8 @@ class Verifier {
 
   std::map<std::string, std::pair<Part, Part>> writers_;  // by the weight's name in the original
   std::map<std::string, std::vector<Range>> local_;       // what is centred of each
+  std::map<std::string, const NormSite*> tabulated_;      // by the table's name in the original
+  std::set<std::string> tabulated_tensors_;               // of those norms
   std::unordered_set<std::string> looked_at_;
   std::mutex mutex_;  // of what follows
   std::vector<std::string> failures_;

@@ -7,6 +7,7 @@
 
 #include "convert/checkpoint/adapter.h"
 #include "convert/checkpoint/apply.h"
+#include "convert/checkpoint/blocks.h"
 #include "convert/checkpoint/compare.h"
 #include "convert/checkpoint/fields.h"
 #include "convert/checkpoint/parallel.h"
@@ -112,15 +113,22 @@ void Verifier::check_writer(const Part& before, const Part& after) {
   Worst centred;
   if (before.item->layout == Layout::kTable) {
     c.original.bias = c.converted.bias = nullptr;
+    const auto norm = tabulated_.find(before.weight->name);
+    if (norm != tabulated_.end()) c.row_norm = norm->second;
     compare_table(c, exact);
   } else {
+    const Folding moved = moved_into(before);
     Vectors x;
     for (int k = 0; k < request_.vectors; ++k) {
       x.push_back(random_vector(before.module, k, static_cast<std::size_t>(before.matrix.inputs())));
     }
-    compare_linear(c, x, x, exact);
+    Vectors shifted = x;
+    for (std::vector<double>& vector : shifted) {
+      for (std::size_t i = 0; i < moved.shift.size(); ++i) vector[i] += moved.shift[i];
+    }
+    compare_linear(c, shifted, x, exact);
     compare_weights(c, nullptr, exact);
-    compare_biases(c, nullptr, exact);
+    compare_biases(c, moved.shift.empty() ? nullptr : &moved, exact);
   }
   check_centred(c.converted, before.outputs, memory_, centred);
   if (after.bias != nullptr) {
@@ -129,6 +137,39 @@ void Verifier::check_writer(const Part& before, const Part& after) {
     check_centred({after.bias, nullptr, nullptr, row}, before.outputs, memory_, centred);
   }
   settle("writer", after.weight->name, exact, centred);
+}
+
+// What values of attentions lost of their norms' biases, and this writer must make up for: the sum of V shift.
+Folding Verifier::moved_into(const Part& writer) const {
+  Folding moved{{0, writer.matrix.outputs()}, {}, {}};
+  for (std::size_t i = 0; i < original_.sites.size(); ++i) {
+    const NormSite& site = original_.sites[i];
+    for (std::size_t r = 0; r < site.readers.size(); ++r) {
+      const Part& reader = site.readers[r];
+      if (reader.through != writer.module || !is_moved(reader)) continue;
+      const Folding values = folding(site, converted_->sites[i], reader);
+      const Matrix& m = reader.matrix;
+      moved.shift.resize(static_cast<std::size_t>(m.outputs()), 0.0);
+      moved.sizes.resize(moved.shift.size(), 0.0);
+      Blocks blocks(*reader.weight, m.cols, memory_ / 4);
+      blocks.for_rows(0, m.rows, [&](std::int64_t row, std::span<const double> weights) {
+        for (std::size_t c = 0; c < weights.size(); ++c) {
+          const std::size_t output = m.out_rows ? static_cast<std::size_t>(row) : c;
+          const double term = weights[c] * values.shift[m.out_rows ? c : static_cast<std::size_t>(row)];
+          moved.shift[output] += term;
+          moved.sizes[output] += std::fabs(term);
+        }
+      });
+    }
+  }
+  return moved;
+}
+
+// The values' class has no place for a bias; what they lose is looked at in the writer behind them.
+bool Verifier::is_moved(const Part& reader) const {
+  if (fold_ || original_.projection_of(reader) == nullptr) return false;
+  const std::string bias = reader.weight->name.substr(0, reader.weight->name.rfind('.')) + ".bias";
+  return counterpart(bias) == nullptr;
 }
 
 void Verifier::settle(const char* what, const std::string& name, const Worst& exact, const Worst& centred) {
@@ -223,7 +264,8 @@ void Verifier::check_reader(const NormSite& before, const NormSite& after, const
     fail(fmt::format("{}: the norm before this convolution changed", new_reader.weight->name));
     return;
   }
-  const bool dropped = reader.item->bias_cancels && reader.bias == nullptr && new_reader.bias == nullptr;
+  const bool dropped =
+      reader.bias == nullptr && new_reader.bias == nullptr && (reader.item->bias_cancels || is_moved(reader));
   norm_outputs(before, after, reader, !dropped, x, converted_x);
   c.outputs = reader.outputs.front();
   compare_linear(c, x, converted_x, exact);
@@ -269,17 +311,33 @@ bool Verifier::entry_by_op(const Stream& stream) const {
   return false;
 }
 
+// Norms that another class has as a table.
+void Verifier::collect_tabulated() {
+  if (target_ == nullptr) return;
+  for (const StreamParts& stream : original_.streams) {
+    if (stream.tabulated.empty()) continue;
+    const NormSite& norm = stream.tabulated_norm.front();
+    tabulated_[stream.tabulated.front().weight->name] = &norm;
+    for (const StoredTensor* tensor : {norm.weight, norm.bias}) {
+      if (tensor != nullptr) tabulated_tensors_.insert(tensor->name);
+    }
+  }
+}
+
 // Tensors that a check of their own looks at; all others must be the same byte by byte.
 void Verifier::collect() {
   if (fold_) return;
   for (std::size_t s = 0; s < original_.streams.size(); ++s) {
     const StreamParts& stream = original_.streams[s];
     const bool op = entry_by_op(*stream.stream);
+    if (!op && target_ != nullptr && !stream.tabulated.empty()) {
+      add_writers(stream.tabulated, converted_->streams[s].tabulated);
+    }
     if (!op && !stream.stream->why_op.empty() && target_ == nullptr) {
       fail(fmt::format("stream {}: no operation centres its entry in {}; one must", stream.stream->name,
                        kProvenanceFile));
     }
-    if (!op) add_writers(stream.entry, converted_->streams[s].entry);
+    if (!op && stream.stream->why_op.empty()) add_writers(stream.entry, converted_->streams[s].entry);
     add_writers(stream.writers, converted_->streams[s].writers);
   }
   for (std::size_t i = 0; i < original_.sites.size(); ++i) {
@@ -327,6 +385,7 @@ bool Verifier::folded_into(const std::string& weight) const {
 void Verifier::check_names() {
   std::set<std::string> expected;
   for (const StoredTensor& tensor : original_.checkpoint.tensors()) {
+    if (tabulated_tensors_.contains(tensor.name)) continue;  // one that is there is too much
     const StoredTensor* found = counterpart(tensor.name);
     if (found == nullptr) {
       if (!may_be_missing(tensor)) fail(fmt::format("{}: it is missing", tensor.name));
@@ -404,6 +463,7 @@ void Verifier::run(Report& report) {
     return;
   }
   for (const std::string& fault : view_faults_) fail(fault);
+  collect_tabulated();
   check_names();
   check_ties();
   collect();

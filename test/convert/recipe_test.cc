@@ -55,6 +55,8 @@ TEST(Recipe, errors_name_the_key_and_the_rule) {
   expect_error(with([](Json& j) { j["epsilon"] = 2; }), "tiny.json.epsilon is '2'");
   expect_error(with([](Json& j) { j["counts"]["ii"] = 3; }), "has the key 'ii'; it must be one letter");
   expect_error(with([](Json& j) { j["streams"][0]["writers"][0] = "a.{b"; }), "its braces must be");
+  const Json tabulate = {{"table", "wte"}, {"norm", "ln"}};
+  expect_error(with([&](Json& j) { j["streams"][0]["entry"]["tabulate"] = tabulate; }), "it must have only_op, too");
   expect_error(with([](Json& j) {
                  j["streams"][0]["writers"][0] = Json{{"modul", "a"}};
                }),

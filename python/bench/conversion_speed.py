@@ -1,10 +1,11 @@
-"""How fast converted models are: python python/bench/conversion_speed.py [--program build/release/rmsnorm] [NAMES..]
+"""How fast converted models are: python python/bench/conversion_speed.py [--onnx] [NAMES..]
 
 Models of transformers with a base model's widths and fewer layers, random parameters, one thread. In PyTorch: the
 original, then the checkpoint that `rmsnorm convert` wrote in the stock class, in the class with RMSNorm on this
 library's kernels, and in that class on PyTorch's own operators. In ONNX Runtime: the exported graph, then what `rmsnorm
 convert` makes of it for each target. They take turns, in another order each round. Medians; of the conversions the
-original's time divided by theirs: below 1.00 is a loss.
+original's time divided by theirs: below 1.00 is a loss. `--prepare --graphs FOLDER` only writes the graphs, so that
+nothing else runs while the times are taken.
 """
 
 from __future__ import annotations
@@ -35,18 +36,24 @@ def models() -> dict[str, Callable]:
     decoder = {"vocab_size": VOCABULARY, "use_cache": False}
     sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
     vision = {**sizes, "image_size": PICTURE, "patch_size": 16}
+    wide = {**sizes, "intermediate_size": 4 * WIDTH, **decoder}
+    siglip = {"vision_config": {**vision, "intermediate_size": 4 * WIDTH}}
     return {
         "gpt2": lambda: (t.GPT2LMHeadModel, t.GPT2Config(n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS, **decoder)),
-        "gpt_neox": lambda: (
-            t.GPTNeoXForCausalLM,
-            t.GPTNeoXConfig(**sizes, intermediate_size=4 * WIDTH, **decoder),
+        "opt": lambda: (
+            t.OPTForCausalLM,
+            t.OPTConfig(**sizes, ffn_dim=4 * WIDTH, word_embed_proj_dim=WIDTH, **decoder),
         ),
+        "gpt_neox": lambda: (t.GPTNeoXForCausalLM, t.GPTNeoXConfig(**wide)),
+        "phi": lambda: (t.PhiForCausalLM, t.PhiConfig(**wide)),
+        "starcoder2": lambda: (t.Starcoder2ForCausalLM, t.Starcoder2Config(**wide, num_key_value_heads=2)),
         "bloom": lambda: (
             t.BloomForCausalLM,
             t.BloomConfig(hidden_size=WIDTH, n_layer=LAYERS, n_head=HEADS, **decoder),
         ),
         "vit": lambda: (t.ViTForImageClassification, t.ViTConfig(**vision)),
         "dinov2": lambda: (t.Dinov2ForImageClassification, t.Dinov2Config(**vision)),
+        "siglip": lambda: (t.SiglipForImageClassification, t.SiglipConfig(**siglip)),
     }
 
 
@@ -54,7 +61,7 @@ def inputs(config) -> list[tuple[str, dict]]:
     import torch
 
     torch.manual_seed(0)
-    if hasattr(config, "image_size"):
+    if hasattr(config, "image_size") or hasattr(config, "vision_config"):
         return [(f"{PICTURE} x {PICTURE}", {"pixel_values": torch.randn(1, 3, PICTURE, PICTURE)})]
     ids = [torch.randint(0, VOCABULARY, (1, n)) for n in LENGTHS]
     return [(f"{n} token{'s' * (n > 1)}", {"input_ids": x}) for n, x in zip(LENGTHS, ids, strict=True)]
@@ -121,13 +128,14 @@ def in_pytorch(name: str, rounds: int) -> None:
             program.KERNELS = kernels
 
 
-def in_onnx_runtime(name: str, rounds: int) -> None:
-    from graph_tools import convert, session
+def graphs(name: str, folder: Path) -> dict[int, list[Path]]:
+    """By operator set: the exported graph, then what `rmsnorm convert` makes of it for each target."""
+    from graph_tools import rmsnorm
     from test_exported import export
 
     model_class, config = models()[name]()
     config._attn_implementation = "eager"
-    what, given = inputs(config)[0]
+    given = inputs(config)[0][1]
 
     def family():
         import torch
@@ -140,17 +148,30 @@ def in_onnx_runtime(name: str, rounds: int) -> None:
 
         return model_class(config), pick, next(iter(given.values()))
 
-    cells = []
-    with tempfile.TemporaryDirectory() as folder:
-        for opset in sorted(set(ONNX_OPSET.values())):
-            path = Path(folder, f"before{opset}.onnx")
+    found = {}
+    for opset in sorted(set(ONNX_OPSET.values())):
+        source = folder / f"{name}-{opset}.onnx"
+        targets = {t: folder / f"{name}-{t}.onnx" for t, o in ONNX_OPSET.items() if o == opset}
+        if not source.exists():
             with contextlib.redirect_stdout(sys.stderr):  # the exporter talks
-                feeds = export(family, path, opset > 17, opset)
-            paths = [path]
-            for target in [t for t, o in ONNX_OPSET.items() if o == opset]:
-                paths.append(convert(path, Path(folder), "--target", target)[1])
-            sessions = [session(str(p), os.stat(p).st_mtime_ns, True) for p in paths]
-            cells += ratios(medians([partial(s.run, None, feeds) for s in sessions], rounds))
+                export(family, source, opset > 17, opset)
+        for target, path in targets.items():
+            if not path.exists():
+                rmsnorm("convert", source, path, "--target", target)
+                rmsnorm("verify", source, path)
+        found[opset] = [source, *targets.values()]
+    return found
+
+
+def in_onnx_runtime(name: str, rounds: int, folder: Path) -> None:
+    from graph_tools import session
+
+    what, given = inputs(models()[name]()[1])[0]
+    feeds = {"x": next(iter(given.values())).numpy()}
+    cells = []
+    for paths in graphs(name, folder).values():
+        sessions = [session(str(p), os.stat(p).st_mtime_ns, True) for p in paths]
+        cells += ratios(medians([partial(s.run, None, feeds) for s in sessions], rounds))
     line(name, "f32", what, *cells)
 
 
@@ -159,8 +180,12 @@ def main() -> None:
     parser.add_argument("--program", help="the command line (default: build/release/rmsnorm)")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--onnx", action="store_true", help="in ONNX Runtime instead of PyTorch")
+    parser.add_argument("--graphs", help="with --onnx: the folder where they are kept; those that are there are taken")
+    parser.add_argument("--prepare", action="store_true", help="with --onnx: write the graphs, measure nothing")
     parser.add_argument("names", nargs="*", help="families; default: all")
     chosen = parser.parse_args()
+    if chosen.prepare and not chosen.graphs:
+        parser.error("--prepare needs --graphs")
     if chosen.program:
         os.environ["RMSNORM_PROGRAM"] = str(Path(chosen.program).resolve())
     os.environ["HF_MODULES_CACHE"] = tempfile.mkdtemp(prefix="rmsnorm-modules-")
@@ -172,14 +197,24 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    names = chosen.names or (["gpt2", "vit"] if chosen.onnx else list(models()))
+    names = chosen.names or list(models())
+    if chosen.graphs:
+        Path(chosen.graphs).mkdir(exist_ok=True)
+    if chosen.prepare:
+        for name in names:
+            graphs(name, Path(chosen.graphs))
+        return
     if chosen.onnx:
         line("model", "type", "input", "original ms", "plain", "simplified", "original ms, set 23", "rms23")
     else:
         line("model", "type", "input", "original ms", "stock class", "RMSNorm, kernels", "RMSNorm, PyTorch's own")
     line("---", "---", "---", *["--:"] * (5 if chosen.onnx else 4))
     for name in names:
-        (in_onnx_runtime if chosen.onnx else in_pytorch)(name, chosen.rounds)
+        if chosen.onnx:
+            with tempfile.TemporaryDirectory() as folder:
+                in_onnx_runtime(name, chosen.rounds, Path(chosen.graphs or folder))
+        else:
+            in_pytorch(name, chosen.rounds)
 
 
 if __name__ == "__main__":

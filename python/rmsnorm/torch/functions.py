@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import _operators
+from . import _batching, _operators
 
 _operators.load()
+_batching.register()
 _ops = torch.ops.rmsnorm
 _rms_norm = _ops.rms_norm.default
 _layer_norm = _ops.layer_norm.default

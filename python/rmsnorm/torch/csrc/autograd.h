@@ -32,11 +32,19 @@ inline OptionalTensor or_absent(const Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
+// Whether torch.func has wrapped it, or it carries a tangent (forward mode).
+inline bool transformed(const Tensor& tensor) {
+  if (!tensor.defined()) return false;
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return keys.has(c10::DispatchKey::FuncTorchGradWrapper) || keys.has(c10::DispatchKey::FuncTorchBatched) ||
+         tensor._fw_grad(/*level=*/0).defined();
+}
+
 // Fused backward kernels take a weight that all rows share; they have no derivative of their own. Where one of the two
 // is asked for, the formula is evaluated with PyTorch's operators, which have.
 template <class... Tensors>
-bool formula_wanted(const Tensors&... parameters) {
-  return at::GradMode::is_enabled() || ((parameters.defined() && parameters.dim() > 1) || ...);
+bool formula_wanted(const Tensor& dy, const Tensors&... parameters) {
+  return at::GradMode::is_enabled() || transformed(dy) || ((parameters.defined() && parameters.dim() > 1) || ...);
 }
 
 // Which of dx, dweight and dbias are wanted; dx always. Absent tensors have no edge in the graph; the weight's is `edge`.

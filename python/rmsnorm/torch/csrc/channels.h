@@ -110,7 +110,7 @@ struct ChannelsFunction : torch::autograd::Function<ChannelsFunction> {
     const double epsilon = context->saved_data["epsilon"].toDouble();
     const double offset = context->saved_data["weight_offset"].toDouble();
     const std::array<bool, 3> wants = wanted_gradients(context, weight, bias, 1);
-    const auto [dx, dweight, dbias] = at::GradMode::is_enabled()
+    const auto [dx, dweight, dbias] = formula_wanted(dout[0])
                                           ? channels_formula(dout[0], x, groups, weight, bias, epsilon, offset, wants)
                                           : backward_op().call(dout[0], x, groups, or_absent(weight), epsilon, offset,
                                                                bias.defined() ? bias.scalar_type() : wide(x), wants);

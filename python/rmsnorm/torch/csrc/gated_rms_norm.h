@@ -105,7 +105,7 @@ struct GatedRmsNormFunction : torch::autograd::Function<GatedRmsNormFunction> {
     const bool dweight = wanted_gradients(context, weight, Tensor(), 2)[1];
     variable_list gradients(8);
     std::tie(gradients[0], gradients[1], gradients[2]) =
-        formula_wanted(weight)
+        formula_wanted(dout[0], weight)
             ? gated_rms_norm_formula(dout[0], x, gate, weight, epsilon, order == "first", groups, dweight)
             : backward_op().call(dout[0], x, gate, or_absent(weight), epsilon, order, groups, dweight);
     if (!dweight) gradients[2] = Tensor();

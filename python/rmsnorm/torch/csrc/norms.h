@@ -153,7 +153,7 @@ struct LayerNormOp {
 inline ThreeTensors rms_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& bias,
                                       const Tensor& through, double epsilon, double weight_offset,
                                       const std::string& placement, int64_t partial, const std::array<bool, 3>& wants) {
-  if (formula_wanted(weight, bias)) {
+  if (formula_wanted(dy, weight, bias)) {
     const Gradients g = rms_norm_gradients(dy, x, weight, epsilon, weight_offset, placement == "outside", partial);
     return g.reduced(x, weight, bias, through, wants);
   }
@@ -164,7 +164,7 @@ inline ThreeTensors rms_norm_backward(const Tensor& dy, const Tensor& x, const T
 inline ThreeTensors layer_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& bias,
                                         const Tensor& through, double epsilon, double weight_offset,
                                         const std::array<bool, 3>& wants) {
-  if (formula_wanted(weight, bias)) {
+  if (formula_wanted(dy, weight, bias)) {
     return layer_norm_gradients(dy, x, weight, epsilon, weight_offset).reduced(x, weight, bias, through, wants);
   }
   return LayerNormOp::backward_op().call(dy, x, or_absent(weight), or_absent(through), epsilon, weight_offset,

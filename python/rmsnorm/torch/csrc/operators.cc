@@ -8,6 +8,7 @@
 #include "norms.h"
 #include "qk_norm_rope.h"
 #include "quantize.h"
+#include "transforms.h"
 
 TORCH_LIBRARY(rmsnorm, library) {
   library.def(
@@ -74,15 +75,26 @@ TORCH_LIBRARY(rmsnorm, library) {
 TORCH_LIBRARY_IMPL(rmsnorm, CPU, library) { RMSNORM_KERNELS(cpu); }
 TORCH_LIBRARY_IMPL(rmsnorm, Meta, library) { RMSNORM_KERNELS(meta); }
 
+#define RMSNORM_AUTOGRAD(name) \
+  library.impl(#name,          \
+               rmsnorm_torch::Transformable<rmsnorm_torch::name##_autograd, rmsnorm_torch::name##_transformed>::call)
+
 TORCH_LIBRARY_IMPL(rmsnorm, Autograd, library) {
-  library.impl("rms_norm", rmsnorm_torch::rms_norm_autograd);
-  library.impl("layer_norm", rmsnorm_torch::layer_norm_autograd);
-  library.impl("center", rmsnorm_torch::center_autograd);
-  library.impl("add_rms_norm", rmsnorm_torch::add_rms_norm_autograd);
-  library.impl("add_layer_norm", rmsnorm_torch::add_layer_norm_autograd);
-  library.impl("gated_rms_norm", rmsnorm_torch::gated_rms_norm_autograd);
-  library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_autograd);
-  library.impl("channels", rmsnorm_torch::channels_autograd);
+  RMSNORM_AUTOGRAD(rms_norm);
+  RMSNORM_AUTOGRAD(layer_norm);
+  RMSNORM_AUTOGRAD(center);
+  RMSNORM_AUTOGRAD(add_rms_norm);
+  RMSNORM_AUTOGRAD(add_layer_norm);
+  RMSNORM_AUTOGRAD(gated_rms_norm);
+  RMSNORM_AUTOGRAD(qk_norm_rope);
+  RMSNORM_AUTOGRAD(channels);
+}
+
+// Inside torch.func.vmap; _batching.py has rules that keep the kernels for the others.
+TORCH_LIBRARY_IMPL(rmsnorm, FuncTorchBatched, library) {
+  library.impl("gated_rms_norm", rmsnorm_torch::gated_rms_norm_transformed);
+  library.impl("qk_norm_rope", rmsnorm_torch::qk_norm_rope_transformed);
+  library.impl("channels", rmsnorm_torch::channels_transformed);
 }
 
 // The other operators take types as they come.

@@ -29,6 +29,10 @@ def larger_picture(config):
     return {"pixel_values": normal(2, config.num_channels, side, side), "interpolate_pos_encoding": True}
 
 
+def picture_of_vision(config):
+    return picture(config.vision_config)
+
+
 def text_and_picture(config):
     return {**ids(config.text_config), **picture(config.vision_config)}
 
@@ -285,6 +289,14 @@ VISION = [
         rms=10,
         kept=1,
         outputs=("logits_per_image", "text_embeds", "image_embeds"),
+    ),
+    Case(
+        "siglip classes",
+        "SiglipForImageClassification",
+        {"text_config": TEXT, "vision_config": SEEN},
+        picture_of_vision,
+        rms=5,
+        kept=1,
     ),
     Case(
         "siglip text",

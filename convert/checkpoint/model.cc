@@ -61,6 +61,19 @@ bool starts_with_any(std::string_view name, std::string_view module, std::initia
   });
 }
 
+// Classes with a small head of their own have none that could share the embedding, whatever the flag says.
+bool only_classes(const Config& config) {
+  constexpr std::string_view kEndings[] = {"ForSequenceClassification", "ForTokenClassification",
+                                           "ForQuestionAnswering"};
+  const Json architectures = config.json().value("architectures", Json());
+  return architectures.is_array() && !architectures.empty() &&
+         std::all_of(architectures.begin(), architectures.end(), [&](const Json& name) {
+           return name.is_string() && std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view end) {
+                    return name.get_ref<const std::string&>().ends_with(end);
+                  });
+         });
+}
+
 // Older classes drop such a head, newer ones keep it.
 void refuse_two_heads(const TiedNames& tie, const StoredTensor& head, const StoredTensor& table) {
   if (&head == &table || same_bytes(head, table, kDefaultChunkBytes)) return;
@@ -157,7 +170,7 @@ void Model::add_ties() {
     if (!holds(tie.when, config)) continue;
     TieParts parts;
     parts.tie = &tie;
-    parts.tied = !tie.flag.empty() && config.flag(tie.flag);
+    parts.tied = !tie.flag.empty() && config.flag(tie.flag) && !only_classes(config);
     std::vector<std::string> names{tie.table};
     names.insert(names.end(), tie.copies.begin(), tie.copies.end());
     for (const std::string& name : names) {

@@ -41,7 +41,6 @@ WITHOUT_BIAS = (
     "gpt2 cross attention",
     "gpt2 no prefix",
     "gpt2 token types",
-    "gpt2 tokens",
     "gpt2 untied",
     "gpt_bigcode",
     "gpt_bigcode many heads",

@@ -1,6 +1,7 @@
 // The same bits everywhere: targets, threads, the caller's own parallel_for, layouts, in place, batches and alone.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -158,6 +159,37 @@ TEST_P(BitsOfBatches, RowAloneOrInAnySplit) {
 }
 
 FOR_ALL_OPS_AND_TYPES(BitsOfBatches);
+
+// Rows without a gap that start between two vectors, written around the caches: lines are joined from two rows. Only the
+// group of row 17 goes another way.
+TEST(BitsAcross, EqualWhereRowsStartBetweenVectors) {
+  const std::vector<std::string> targets = supported_targets();
+  const std::int32_t thread_counts[] = {1, 3};
+  std::size_t turn = 0;
+  for (const Op op : check::kAllOps) {
+    for (const rn_type type : {RN_F32, RN_F16, RN_BF16}) {
+      for (const std::int64_t cols : {32, 96, 1024}) {
+        const Case plain = check::make_case(op, type, 37, cols);
+        Operands values(plain);
+        reference::store(type, values.x_before.row(17), cols / 2, HUGE_VAL);
+        const UseTarget scalar("scalar");
+        const std::uint64_t expected = outcome_of(plain, Operands(plain, values));
+        for (const std::string& target : targets) {
+          for (std::int64_t offset = 1; offset <= 32; offset += reduced() ? 7 : 1) {
+            Case c = plain;
+            c.target = target;
+            c.offset = offset;
+            c.threads = thread_counts[turn++ % std::size(thread_counts)];
+            c.in_place = turn % 3 == 0;
+            const UseTarget use(target);
+            const AsIfLarge large;
+            EXPECT_EQ(outcome_of(c, Operands(c, values)), expected) << check::command_line(c);
+          }
+        }
+      }
+    }
+  }
+}
 
 TEST(BitsAcross, EqualOnTheCallersOwnThreads) {
   for (const Op op : check::kAllOps) {

@@ -47,6 +47,9 @@ constexpr rn_type kDefaultTypes[] = {RN_F32, RN_BF16, RN_F16};
 // Cases that touch more than this are run on cold buffers unless --cache says otherwise.
 constexpr std::int64_t kWarmBytes = std::int64_t{32} << 20;
 
+// --offset: every element stays aligned, and operands begin in their first page.
+constexpr std::int64_t kOffsetStep = 16, kMostOffset = 4096 - kOffsetStep;
+
 constexpr MeasureOptions kQuick{5, std::chrono::microseconds{2000}};
 
 struct BenchArguments {
@@ -54,6 +57,7 @@ struct BenchArguments {
   std::vector<std::string> shapes, types, settings;
   std::vector<std::int32_t> threads{1};
   int repeats = 0;
+  std::int64_t offset = 0;
   bool quick = false;
   bool json = false;
   bool separate = false;
@@ -128,6 +132,7 @@ std::vector<Workload> workloads(const BenchArguments& a) {
           w.cols = shape.cols;
           w.layout = shape.layout;
           w.threads = threads;
+          w.offset = a.offset;
           for (const Cache cache : chosen_caches(a.cache, w.bytes())) {
             w.cache = cache;
             list.push_back(w);
@@ -208,7 +213,7 @@ struct Line {
   Layout layout;
   std::int32_t threads;
   Cache cache;
-  std::int64_t bytes;
+  std::int64_t bytes, offset;
 };
 
 Line line_of(const Workload& w) {
@@ -221,14 +226,15 @@ Line line_of(const Workload& w) {
             w.layout,
             w.threads,
             w.cache,
-            w.bytes()};
+            w.bytes(),
+            w.offset};
   if (w.op != check::Op::kCenter) line.weight_type = rn_type_name(w.weight_type);
   return line;
 }
 
 Line line_of(const OperationWorkload& w, const ShapeEntry& shape) {
-  Line line{std::string(w.op->name()), w.request.x, nullptr,  nullptr, shape.rows, shape.cols, Layout::kDense,
-            w.request.threads,         w.cache,     w.bytes()};
+  Line line{std::string(w.op->name()), w.request.x, nullptr,   nullptr, shape.rows, shape.cols, Layout::kDense,
+            w.request.threads,         w.cache,     w.bytes(), w.offset};
   for (const check::Slot& slot : slots_of(*w.op, w.request)) {
     if (slot.name == "weight") line.weight_type = rn_type_name(slot.type);
     if (slot.role == check::Role::kOutput && line.out_type.is_null()) line.out_type = rn_type_name(slot.type);
@@ -274,6 +280,7 @@ class Printer {
         {"threads", w.threads},
         {"cache", name_of(w.cache)},
         {"bytes", w.bytes},
+        {"offset", w.offset},
         {"ns", r.norm.ns},
         {"cv", r.norm.cv},
         {"repeats", repeats_},
@@ -325,6 +332,7 @@ std::vector<OperationCase> operation_cases(const BenchArguments& a) {
           w.request.shape = op->shape_for(shape.rows, shape.cols);
           w.request.x = type;
           w.request.threads = threads;
+          w.offset = a.offset;
           if (!a.weight_type.empty()) apply_operand(*op, "weight=" + a.weight_type, w.request);
           for (const std::string& text : a.settings) {
             const std::size_t equals = std::min(text.find('='), text.size());
@@ -343,6 +351,10 @@ std::vector<OperationCase> operation_cases(const BenchArguments& a) {
 
 void run_bench(const BenchArguments& a) {
   if (!a.target.empty()) require(rn_use_target(a.target.c_str()));
+  if (a.offset < 0 || a.offset > kMostOffset || a.offset % kOffsetStep != 0) {
+    fail(ExitCode::kUsage, "--offset is {}; it must be a multiple of {} from 0 to {}", a.offset, kOffsetStep,
+         kMostOffset);
+  }
   MeasureOptions options = a.quick ? kQuick : MeasureOptions{};
   if (a.repeats != 0) options.repeats = a.repeats;
   const bool described = check::operation_named(a.op) != nullptr;
@@ -419,6 +431,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--set", a->settings, "settings of OP: NAME=VALUE,..")->delimiter(',')->type_name("N=V,..");
   command->add_option("--layout", a->layout, "dense or qkv; default: both, where the list of shapes has them")
       ->type_name("L");
+  command->add_option("--offset", a->offset, "bytes from a page's start to each operand; default: 0. NumPy's have 16")
+      ->type_name("BYTES");
   command->add_option("--repeats", a->repeats, "repetitions; default: 11, with --quick 5")
       ->type_name("N")
       ->check(CLI::Range(5, 1000));

@@ -94,6 +94,26 @@ inline void group_scales(const NormCall& call, SumMode mode, const GroupMoments&
   scales.near = kNorm == Norm::kLayer && !all_within(nearest, splat(0.0), infinity);
 }
 
+// How rows are written: through the caches, around them, or around them where no row starts on a vector's boundary.
+enum class Stores : uint8_t { kOrdinary, kStreamed, kJoined };
+
+// What kJoined has to remember from row to row. Rows that follow each other in memory are one stream of registers, and
+// each vector of it is joined from two of them: at the end of a row, from two rows. So NumPy's arrays, which start 16
+// bytes behind a page, go around the caches as well. The first row shares a line with what is not known here: it is
+// written through the caches.
+struct RowStream {
+  int behind = 0;     // bytes from a vector's boundary to the rows
+  bool open = false;  // the last `behind` bytes before `end` are still to be written, from `last`
+  char* end = nullptr;
+  F last;
+
+  void close() {
+    const auto bytes = static_cast<size_t>(behind);
+    if (open) memcpy(end - bytes, reinterpret_cast<const char*>(&last) + sizeof last - bytes, bytes);
+    open = false;
+  }
+};
+
 // The sums of one row of at most kMaxGroupColumns columns in one register each. Unless kSumOnly, each pair of columns
 // is also handed to write.
 template <bool kSumOnly, class Lanes, class Source, class Writer>
@@ -134,9 +154,12 @@ template <class Lanes, class Source>
 // Writes `count` rows and, unless Lanes is NoLanes, sums as many others meanwhile.
 template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, class Source>
 [[gnu::noinline]] void apply_group(const NormCall& call, const Row* rows, const Row* next, int count,
-                                   const GroupParameters& parameters, const GroupScales& scales, bool streamed,
-                                   GroupLanes& to) {
+                                   const GroupParameters& parameters, const GroupScales& scales, Stores stores,
+                                   RowStream& rows_before, GroupLanes& to) {
   const int64_t cols = call.cols;
+  const bool streamed = stores == Stores::kStreamed;
+  const int behind = rows_before.behind;
+  const Joint joint = joint_behind(behind);
   for (int k = 0; k < count; ++k) {
     const Source source(call, rows[k]), ahead(call, next[k]);
     auto* const out = reinterpret_cast<typename O::Storage*>(rows[k].out);
@@ -157,15 +180,36 @@ template <class X, class O, bool kSplit, Norm kNorm, Style kStyle, class Lanes, 
       if constexpr (kNorm == Norm::kLayer) v = add(v, F32::load<false>(parameters.bias + i));
       return v;
     };
+    const bool joined = kJoins && stores == Stores::kJoined && rows_before.open;
+    F last = joined ? rows_before.last : inv;
     const auto write = [&](int64_t i) __attribute__((always_inline)) {
       const Pair v = source.template load<kSplit>(i);
       source.template store_residual<kSplit>(i, v, streamed);
-      O::template store<kSplit>(out + i, finish(v, i), streamed);
+      const Pair result = finish(v, i);
+      if (!joined) return O::template store<kSplit>(out + i, result, streamed);
+      constexpr int kVectors = kPair * sizeof(typename O::Storage) / sizeof(F);
+      alignas(64) typename O::Storage packed[kPair];
+      O::template store<kSplit>(packed, result, false);
+      auto* const line = reinterpret_cast<float*>(reinterpret_cast<char*>(out + i) - behind);
+#pragma GCC unroll 4
+      for (int r = 0; r < kVectors; ++r) {
+        F now;
+        memcpy(&now, packed + r * (kPair / kVectors), sizeof now);
+        stream(line + r * kLanes, join(last, now, joint));
+        last = now;
+      }
     };
     if constexpr (Lanes::kNone) {
       for (int64_t i = 0; i + kPair <= cols; i += kPair) write(i);
     } else {
       sum_short_row<false, Lanes>(ahead, cols, to, k, write);
+    }
+    if (stores == Stores::kJoined) {
+      if (!joined) memcpy(&last, reinterpret_cast<const char*>(out + cols) - sizeof last, sizeof last);
+      rows_before.last = last;
+      rows_before.end = reinterpret_cast<char*>(out + cols);
+      rows_before.open = true;
+      continue;  // whole pairs only
     }
     const int left = static_cast<int>(cols % kPair);
     if (left != 0) {

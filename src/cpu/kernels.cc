@@ -210,6 +210,19 @@ struct Kernel {
     return call.stream && bits % kVectorBytes == 0;
   }
 
+  // How the rows of a group are written.
+  static Stores stores(const NormCall& call, RowStream& rows) {
+    if (!call.stream) return Stores::kOrdinary;
+    if (streamable(call)) return Stores::kStreamed;
+    if constexpr (kJoins) {
+      const int64_t row = call.cols * static_cast<int64_t>(sizeof(typename O::Storage));
+      const bool whole = call.leading == 1 && call.out.strides[0] == row && call.cols % kPair == 0;
+      rows.behind = static_cast<int>(reinterpret_cast<uintptr_t>(call.out.base) % kVectorBytes);
+      if (whole && rows.behind != 0 && rows.behind % kJoinBytes == 0) return Stores::kJoined;
+    }
+    return Stores::kOrdinary;
+  }
+
   // The parameters of all rows, as apply_group reads them.
   static void prepare(const NormCall& call, GroupParameters& to) {
     const auto fill = [&](const Operand& from, float absent, float offset, float* values) {
@@ -246,7 +259,8 @@ struct Kernel {
     if constexpr (kGroups && kStyle != Style::kWide && X::kType == O::kType) {
       using BesideLanes = typename Choose<kSumsBeside, UsualLanes, NoLanes>::Type;
       const Given known = given<X>(call);
-      const bool streamed = streamable(call);
+      RowStream stream;
+      const Stores stores = Kernel::stores(call, stream);
       const int group = rows_per_group(call.cols);
       GroupParameters parameters;
       prepare(call, parameters);
@@ -278,9 +292,10 @@ struct Kernel {
           // Where no row follows, the same one is summed again, for nothing.
           for (int k = following > 0 ? following : 0; k < count; ++k) next[k] = now[k];
           apply_group<X, O, kSplit, kNorm, kStyle, BesideLanes, Source>(call, now, next, count, parameters, scales,
-                                                                        streamed, lanes);
+                                                                        stores, stream, lanes);
           if (!kSumsBeside && following > 0) sum_group<UsualLanes, Source>(call, next, following, lanes);
         } else {
+          stream.close();
           for (int k = 0; k < count; ++k) {
             const Source source(call, now[k]);
             const Moments sums = {kWithSum ? moments.sum[k] : 0, moments.square[k]};
@@ -297,6 +312,7 @@ struct Kernel {
         next = written;
         count = following;
       }
+      stream.close();
       if (call.stream) fence();
     }
   }
@@ -349,7 +365,10 @@ struct Kernel {
     if constexpr (X::kType == O::kType && kStyle != Style::kWide) {
       using Plain = Kernel<X, O, kSplit, kNorm, kStyle, PlainSource<X>>;
       const Given known = given<X>(call);
-      const bool streamed = streamable(call), grouped = end - begin >= kFewestGrouped && groupable(call, mode);
+      RowStream stream;
+      const Stores stores = Kernel::stores(call, stream);
+      const bool streamed = stores == Stores::kStreamed;
+      const bool grouped = end - begin >= kFewestGrouped && groupable(call, mode);
       const int group = rows_per_group(call.cols);
       const auto step = whole_blocks(call.cols) * static_cast<int64_t>(sizeof(typename X::Storage));
       alignas(64) char kept[(kMaxKeptColumns + kMaxGroup * kBlock) * sizeof(typename X::Storage)];
@@ -404,9 +423,12 @@ struct Kernel {
         }
         if (grouped && scales.usual) {
           apply_group<X, O, kSplit, kNorm, kStyle, NoLanes, PlainSource<X>>(call, rows, rows, count, parameters, scales,
-                                                                            streamed, lanes);
+                                                                            stores, stream, lanes);
+        } else {
+          stream.close();
         }
       }
+      stream.close();
       if (call.stream) fence();
     }
   }

@@ -23,6 +23,8 @@
 //                 shuffles
 //   fence         orders streamed stores before whatever other threads are told next
 //   prefetch      asks for the line at p, which need not be a valid address
+//   join(before, after, joint_behind(n))  the last n bytes of `before` and the first of `after`, for n a multiple of
+//                 kJoinBytes and below kVectorBytes: for none where the two are equal
 //   kRegisterCount  vector registers
 //   kVectorBytes  alignment that `stream` needs
 // This file adds what follows from these: element types, pairs of any type, partial pairs, folding.
@@ -84,6 +86,14 @@ inline D keep_first(D v, int n) {
   memcpy(&v, lanes, sizeof v);
   return v;
 }
+
+#if !defined(RMSNORM_HAS_JOIN)
+inline constexpr int kJoinBytes = kVectorBytes;
+struct Joint {};
+inline Joint joint_behind(int) { return {}; }
+inline F join(F, F after, Joint) { return after; }
+#endif
+inline constexpr bool kJoins = kJoinBytes < kVectorBytes;
 
 #if !defined(RMSNORM_HAS_ROUND_PAIR)
 inline Pair round_bf16(Pair v) { return {round_bf16(v.a), round_bf16(v.b)}; }

@@ -207,6 +207,13 @@ inline Pair interleave(Pair v) {
   return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
 }
 
+// Halves only: what malloc returns is aligned to 16 bytes. See simd.h.
+#define RMSNORM_HAS_JOIN
+inline constexpr int kJoinBytes = 16;
+struct Joint {};
+inline Joint joint_behind(int) { return {}; }
+inline F join(F before, F after, Joint) { return _mm256_permute2f128_ps(before, after, 0x21); }
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 16;

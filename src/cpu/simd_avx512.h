@@ -200,6 +200,16 @@ inline Pair interleave(Pair v) {
   return {_mm512_permutex2var_ps(v.a, low, v.b), _mm512_permutex2var_ps(v.a, high, v.b)};
 }
 
+// Lanes: see simd.h.
+#define RMSNORM_HAS_JOIN
+inline constexpr int kJoinBytes = 4;
+using Joint = __m512i;
+inline Joint joint_behind(int bytes) {
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  return _mm512_add_epi32(lane, _mm512_set1_epi32(kLanes - bytes / kJoinBytes));
+}
+inline F join(F before, F after, Joint joint) { return _mm512_permutex2var_ps(before, joint, after); }
+
 inline void fence() { _mm_sfence(); }
 [[gnu::always_inline]] inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline constexpr int kRegisterCount = 32;

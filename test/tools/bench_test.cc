@@ -44,9 +44,9 @@ TEST(Pinned, leaves_the_library_all_cpus) {
 TEST_F(BenchCommand, json_has_the_promised_fields_in_order) {
   const auto objects = bench({"add_rms_norm", "--shapes", "4x64,2x32", "--types", "f32,bf16", "--weight-type", "f32"});
   ASSERT_EQ(objects.size(), 4u);
-  const std::vector<std::string> fields = {"op",      "type",    "weight_type", "out_type",      "rows",  "cols",
-                                           "layout",  "threads", "cache",       "bytes",         "ns",    "cv",
-                                           "repeats", "gbps",    "copy_gbps",   "ratio_to_copy", "target"};
+  const std::vector<std::string> fields = {"op",     "type",    "weight_type", "out_type",  "rows",          "cols",
+                                           "layout", "threads", "cache",       "bytes",     "offset",        "ns",
+                                           "cv",     "repeats", "gbps",        "copy_gbps", "ratio_to_copy", "target"};
   for (const auto& object : objects) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : object.items()) keys.push_back(key);
@@ -99,6 +99,8 @@ TEST_F(BenchCommand, mistakes) {
   expect_failure({"bench", "--types", "f8"}, 2, "f32, f16, bf16 or f64");
   expect_failure({"bench", "--threads", "0"}, 2, "--threads");
   expect_failure({"bench", "--repeats", "4"}, 2, "--repeats");
+  expect_failure({"bench", "--offset", "8"}, 2, "it must be a multiple of 16 from 0 to 4080");
+  expect_failure({"bench", "--offset", "4096"}, 2, "it must be a multiple of 16 from 0 to 4080");
   expect_failure({"bench", "norm"}, 2, "OP is 'norm'");
   expect_failure({"bench", "rms_norm", "--separate"}, 2, "with --separate it must be one of add_rms_norm, ");
 }

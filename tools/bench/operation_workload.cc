@@ -30,20 +30,20 @@ void OperationMemory::prepare(const OperationWorkload& w) {
   copied_bytes_ = w.bytes() / 2;
   std::int64_t inputs = 0, outputs = 0;
   for (const check::Slot& slot : slots)
-    (slot.role == check::Role::kInput ? inputs : outputs) += whole_pages(bytes_of(slot));
+    (slot.role == check::Role::kInput ? inputs : outputs) += whole_pages(bytes_of(slot) + w.offset);
   // The copy reads from the inputs on and writes from the outputs on, each with room for its half of all bytes.
-  const std::int64_t room = whole_pages(copied_bytes_);
+  const std::int64_t room = whole_pages(copied_bytes_ + w.offset);
   const std::int64_t read = std::max(inputs, room), written = std::max(outputs, room);
   const std::int64_t count = w.cache == Cache::kCold ? cold_sets(read + written) : 1;
   std::byte* next = page_aligned(arena_, count * (read + written));
   sets_.clear();
   sets_.resize(static_cast<std::size_t>(count));
   for (Set& set : sets_) {
-    set.copied = next;
-    set.copy = next + read;
+    set.copied = next + w.offset;
+    set.copy = next + read + w.offset;
     std::memset(next, 0, static_cast<std::size_t>(read + written));
-    std::byte* in = next;
-    std::byte* out = next + read;
+    std::byte* in = set.copied;
+    std::byte* out = set.copy;
     for (const check::Slot& slot : slots) {
       std::byte*& place = slot.role == check::Role::kInput ? in : out;
       if (slot.role == check::Role::kInput) fill_pattern(place, bytes_of(slot), slot.type, slot.values);
@@ -51,7 +51,7 @@ void OperationMemory::prepare(const OperationWorkload& w) {
       tensor.slot = slot;
       set.tensors.all.push_back(std::move(tensor));
       set.tensors.elsewhere[std::string(slot.name)] = reinterpret_cast<char*>(place);
-      place += whole_pages(bytes_of(slot));
+      place += whole_pages(bytes_of(slot) + w.offset);
     }
     check::give_scratch(*w.op, w.request, set.tensors);
     next += read + written;

@@ -14,6 +14,7 @@ struct OperationWorkload {
   const check::Operation* op;
   check::Request request;
   Cache cache = Cache::kWarm;
+  std::int64_t offset = 0;  // bytes from the start of a page to each operand
 
   std::int64_t bytes() const;  // every operand read and written once
 };

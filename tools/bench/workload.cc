@@ -34,23 +34,23 @@ std::int64_t Workload::copied_bytes() const {
 }
 
 void WorkloadMemory::prepare(const Workload& w) {
-  const std::int64_t room = whole_pages(std::max(x_extent(w), w.out_bytes()));
+  const std::int64_t room = whole_pages(std::max(x_extent(w), w.out_bytes()) + w.offset);
   const std::int64_t operands = check::is_add(w.op) ? 4 : 2;
   const std::int64_t set_bytes = room * operands;
   const std::int64_t count = w.cache == Cache::kCold ? cold_sets(set_bytes) : 1;
-  std::byte* next = page_aligned(arena_, count * set_bytes);
+  std::byte* next = page_aligned(arena_, count * set_bytes) + w.offset;
   sets_.clear();
   for (std::int64_t i = 0; i < count; ++i) {
     BufferSet set;
     set.x = next;
     set.out = next + room;
     fill_pattern(set.x, x_extent(w), w.type, reference::Values::kNormal);
-    std::memset(set.out, 0, static_cast<std::size_t>(room));
+    std::memset(set.out, 0, static_cast<std::size_t>(w.out_bytes()));
     if (check::is_add(w.op)) {
       set.residual = next + 2 * room;
       set.residual_out = next + 3 * room;
       fill_pattern(set.residual, w.x_bytes(), w.type, reference::Values::kNormal);
-      std::memset(set.residual_out, 0, static_cast<std::size_t>(room));
+      std::memset(set.residual_out, 0, static_cast<std::size_t>(w.x_bytes()));
     }
     next += set_bytes;
     sets_.push_back(set);

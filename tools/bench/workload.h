@@ -30,6 +30,7 @@ struct Workload {
   Layout layout = Layout::kDense;
   std::int32_t threads = 1;
   Cache cache = Cache::kWarm;
+  std::int64_t offset = 0;  // bytes from the start of a page to x, residual, out and residual_out
 
   std::int64_t x_bytes() const;  // of the elements of x, without what lies between them
   std::int64_t out_bytes() const;

@@ -160,8 +160,8 @@ TEST_P(BitsOfBatches, RowAloneOrInAnySplit) {
 
 FOR_ALL_OPS_AND_TYPES(BitsOfBatches);
 
-// Rows without a gap that start between two vectors, written around the caches: lines are joined from two rows. Only the
-// group of row 17 goes another way.
+// Rows without a gap that start between two vectors, written around the caches: lines are joined from two rows. Only
+// the group of row 17 goes another way.
 TEST(BitsAcross, EqualWhereRowsStartBetweenVectors) {
   const std::vector<std::string> targets = supported_targets();
   const std::int32_t thread_counts[] = {1, 3};

@@ -92,7 +92,7 @@ template <class T>
   const Pair g = mul(T::template load<false>(dy), F32::load<false>(w));
   GradientStep step = {{}, {}, g};
   if constexpr (T::kNarrow) {
-    step.x = widen(T::template load<false>(x));
+    step.x = T::load_wide(x);
     step.g = widen(g);
   } else {
 #pragma GCC unroll 4
@@ -252,10 +252,11 @@ inline FastStretch<T> shifted(FastStretch<T> s, int64_t by) {
   return s;
 }
 
-// Any n; with streaming stores the first columns go apart so that the rest is aligned.
+// Any n; with streaming stores the first columns go apart so that the rest is aligned, which short rows do not repay.
 template <class T, bool kLayer, bool kSums, bool kAdded>
 inline void apply_fast_stretch(FastStretch<T> s, const GradientScale& scale, int64_t n, bool streamed) {
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(s.dx) % kVectorBytes);
+  if (misaligned != 0 && n < kApartColumns) streamed = false;
   if (streamed && misaligned != 0) {
     int64_t head = (kVectorBytes - misaligned) / static_cast<int64_t>(sizeof *s.dx);
     if (head > n) head = n;

@@ -15,6 +15,8 @@ namespace rmsnorm::RMSNORM_TARGET {
 
 // Columns of u that are kept between the passes; wider groups compute them twice.
 inline constexpr int64_t kKeptColumns = 4 * kStage;
+// Gate first: stretches from here on ask for the next row. Of shorter ones the hardware has it, and asking costs.
+inline constexpr int64_t kFetchedColumns = 512;
 // Columns of weight that are kept from row to row.
 inline constexpr int64_t kKeptWeight = 2 * kStage;
 
@@ -63,7 +65,7 @@ struct GatedSource {
   Pair load_part(int64_t i, int n) const {
     return RMSNORM_TARGET::load_part<T, Split>(x + i, n);
   }
-  Quad load_wide(int64_t i) const { return widen(T::template load<false>(x + i)); }
+  Quad load_wide(int64_t i) const { return T::load_wide(x + i); }
 };
 
 // What a pass over at most kStage columns reads, and where the next row will be read.
@@ -75,12 +77,24 @@ struct GatedStretch {
   const char *next_x, *next_gate;
 };
 
+// Asks for the lines of the next row's columns i .. i + kPair - 1. Always inline: see fetch_ahead (row-inl.h).
+template <class T>
+[[gnu::always_inline]] inline void fetch_pair(const GatedStretch<T>& s, int64_t i) {
+  constexpr int kBytes = sizeof(typename T::Storage);
+#pragma GCC unroll 2
+  for (int byte = 0; byte < kPair * kBytes; byte += 64) {
+    prefetch(s.next_x + i * kBytes + byte);
+    prefetch(s.next_gate + i * kBytes + byte);
+  }
+}
+
 // u = 2^32 x silu(gate), and the sum of its squares.
 template <class T>
 [[gnu::noinline]] double gate_and_sum(float* u, const GatedStretch<T>& stretch, int64_t n) {
   constexpr bool kSplit = kSplitOrder<T>;
   using Lanes = SquareLanes<kSplit>;
   const GatedStretch<T> s = stretch;
+  const bool wide = n >= kFetchedColumns;
   Lanes lanes;
   const auto gated = [u](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     const Pair v = mul(x, activated);
@@ -97,7 +111,10 @@ template <class T>
     for (int first = 0; first < kTurn / kPair; first += kTogether) {
       Pair gates[kTogether];
 #pragma GCC unroll 4
-      for (int k = 0; k < kTogether; ++k) gates[k] = T::template load<kSplit>(s.gate + i + (first + k) * kPair);
+      for (int k = 0; k < kTogether; ++k) {
+        if (wide) fetch_pair(s, i + (first + k) * kPair);
+        gates[k] = T::template load<kSplit>(s.gate + i + (first + k) * kPair);
+      }
       scaled_silu_of(gates);
 #pragma GCC unroll 4
       for (int k = 0; k < kTogether; ++k) {
@@ -154,7 +171,6 @@ template <class T, class R, bool kProduct>
 [[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, float inv, int64_t n,
                                   bool streamed) {
   constexpr bool kSplit = kSplitOrder<T>;
-  constexpr int kBytes = sizeof(typename T::Storage);
   const GatedStretch<T> s = stretch;
   const F scale = splat(inv);
   const auto result = [&](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
@@ -168,8 +184,7 @@ template <class T, class R, bool kProduct>
     Pair gates[kCount];
 #pragma GCC unroll 4
     for (int k = 0; k < kCount; ++k) {
-      prefetch(s.next_x + (i + k * kPair) * kBytes);
-      prefetch(s.next_gate + (i + k * kPair) * kBytes);
+      fetch_pair(s, i + k * kPair);
       gates[k] = T::template load<kSplit>(s.gate + i + k * kPair);
     }
     silu_of(gates);

@@ -17,7 +17,7 @@ struct GatedGradientStretch {
   const float *x, *dy, *weight;
   const double *activated, *slope;
   float *dx, *dgate;
-  double* dweight;  // the row's terms, not yet summed
+  double* dweight;  // sums of this block
 };
 
 struct GatedGradientSums {
@@ -53,7 +53,8 @@ template <bool kGateFirst>
   total->product += fold(products);
 }
 
-template <bool kGateFirst>
+// Columns 0 .. n-1, to a whole register. kSums: dweight, too.
+template <bool kGateFirst, bool kSums>
 [[gnu::noinline]] void apply_gated_gradient(const GatedGradientStretch& s, double inv, double c, int64_t n) {
   constexpr int kHalf = kLanes / 2;
   const GatedGradientStretch at = s;
@@ -61,17 +62,20 @@ template <bool kGateFirst>
   struct Result {
     D dx, dgate;
   };
+  const auto add_term = [&](int64_t i, D term) __attribute__((always_inline)) {
+    if constexpr (kSums) store(at.dweight + i, add(load(at.dweight + i), term));
+  };
   const auto half = [&](int64_t i) __attribute__((always_inline)) {
     const D x = load_wide(at.x + i), dy = load_wide(at.dy + i), activated = load(at.activated + i);
     const D g = mul(dy, load_wide(at.weight + i));
     if constexpr (kGateFirst) {
       const D u = mul(x, activated);
       const D du = sub(mul(scale, g), mul(slope, u));
-      store(at.dweight + i, mul(dy, mul(u, scale)));
+      add_term(i, mul(dy, mul(u, scale)));
       return Result{mul(du, activated), mul(mul(du, x), load(at.slope + i))};
     } else {
       const D normalised = mul(x, scale);
-      store(at.dweight + i, mul(mul(dy, activated), normalised));
+      add_term(i, mul(mul(dy, activated), normalised));
       return Result{sub(mul(scale, mul(g, activated)), mul(slope, x)), mul(mul(g, normalised), load(at.slope + i))};
     }
   };
@@ -131,7 +135,7 @@ class GatedGradientBlock {
             slope,
             dx_.at,
             dgate_.at,
-            terms_};
+            dweight_ == nullptr ? nullptr : dweight_ + at};
   }
 
   [[gnu::noinline]] static void activate(double* activated, double* slope, const float* gate, int64_t n) {
@@ -174,8 +178,7 @@ class GatedGradientBlock {
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i), at = first + i;
       if (call_.width > kStage) s = stretch(row, first, i, n, true);
-      apply_gated_gradient<kGateFirst>(s, inv, c, n);
-      if (dweight_ != nullptr) add_terms(dweight_ + at, n);
+      apply(s, inv, c, n);
       if (row.dx != nullptr) unstage(row.dx + at * bytes(call_.dx.type), call_.dx.type, dx_.at, n, call_.stream);
       if (row.dgate != nullptr) {
         unstage(row.dgate + at * bytes(call_.dgate.type), call_.dgate.type, dgate_.at, n, call_.stream);
@@ -183,18 +186,24 @@ class GatedGradientBlock {
     }
   }
 
-  void add_terms(double* dweight, int64_t n) const {
-    constexpr int kHalf = kLanes / 2;
-    int64_t i = 0;
-    for (; i + kHalf <= n; i += kHalf) store(dweight + i, add(load(dweight + i), load(terms_ + i)));
-    for (; i < n; ++i) dweight[i] += terms_[i];
+  // Sums have no room behind the row: what does not fill registers goes through a buffer.
+  void apply(GatedGradientStretch s, double inv, double c, int64_t n) {
+    if (dweight_ == nullptr) return apply_gated_gradient<kGateFirst, false>(s, inv, c, n);
+    if (n % kLanes == 0) return apply_gated_gradient<kGateFirst, true>(s, inv, c, n);
+    double* const sums = s.dweight;
+    const auto bytes = static_cast<size_t>(n) * sizeof(double);
+    memcpy(sums_, sums, bytes);
+    for (int64_t i = n; i < n + kLanes; ++i) sums_[i] = 0;
+    s.dweight = sums_;
+    apply_gated_gradient<kGateFirst, true>(s, inv, c, n);
+    memcpy(sums, sums_, bytes);
   }
 
   const GatedBackwardCall& call_;
   StagedParameter weight_;
   double* dweight_ = nullptr;
   Stage x_, dy_, gate_, dx_, dgate_;
-  alignas(64) double activated_[kKept + kBlock], slope_[kKept + kBlock], terms_[kStage + kBlock];
+  alignas(64) double activated_[kKept + kBlock], slope_[kKept + kBlock], sums_[kStage + kBlock];
 };
 
 }  // namespace rmsnorm::RMSNORM_TARGET

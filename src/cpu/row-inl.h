@@ -113,16 +113,7 @@ struct PlainSource {
   Pair load_part(int64_t i, int n) const {
     return RMSNORM_TARGET::load_part<X, Split>(x + i, n);
   }
-  Quad load_wide(int64_t i) const {
-    if constexpr (X::kType == RN_F32) {
-      constexpr int kHalf = kLanes / 2;
-      const float* p = x + i;
-      return {{RMSNORM_TARGET::load_wide(p), RMSNORM_TARGET::load_wide(p + kHalf),
-               RMSNORM_TARGET::load_wide(p + 2 * kHalf), RMSNORM_TARGET::load_wide(p + 3 * kHalf)}};
-    } else {
-      return widen(X::template load<false>(x + i));
-    }
-  }
+  Quad load_wide(int64_t i) const { return X::load_wide(x + i); }
   // Asks for what lies kFetchAhead bytes behind columns i .. i + kColumns - 1.
   template <int kColumns>
   [[gnu::always_inline]] void fetch(int64_t i) const {

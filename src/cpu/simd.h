@@ -18,6 +18,7 @@
 //   fold_rows     the same for kLanes / 2 registers at once: lane k of the result is sum_lanes(v[k])
 //   div, sqrt     as IEEE 754 has them; sqrt of D only
 //   all_within(D v, low, high)  whether low <= v <= high in every lane
+//   load_wide_f16, load_wide_bf16  kLanes / 2 elements in f64, where that is faster than the halves of a pair
 //   round_bf16, round_f16, load_*, store_*, split: 16-bit elements. "Split" order holds the elements at even places in
 //                 a and those at odd places in b; with bf16 it costs a shift and a mask where memory order needs
 //                 shuffles
@@ -78,6 +79,13 @@ struct Quad {
 inline Quad widen(Pair v) { return {{lower(v.a), upper(v.a), lower(v.b), upper(v.b)}}; }
 inline Pair narrow(const Quad& v) { return {narrow(v.d[0], v.d[1]), narrow(v.d[2], v.d[3])}; }
 
+// kPair elements in f64, each register by `load` from its own place.
+template <class Storage, class Load>
+[[gnu::always_inline]] inline Quad load_quad(const Storage* p, const Load& load) {
+  constexpr int kHalf = kLanes / 2;
+  return {{load(p), load(p + kHalf), load(p + 2 * kHalf), load(p + 3 * kHalf)}};
+}
+
 // Zero in the lanes from n on; n may be negative.
 inline D keep_first(D v, int n) {
   double lanes[kLanes / 2];
@@ -121,6 +129,9 @@ struct F32 {
       RMSNORM_TARGET::store(p + kLanes, v.b);
     }
   }
+  static Quad load_wide(const float* p) {
+    return load_quad(p, [](const float* q) { return RMSNORM_TARGET::load_wide(q); });
+  }
   static Pair round(Pair v) { return v; }
 };
 
@@ -138,6 +149,13 @@ struct F16 {
   static void store(uint16_t* p, Pair v, bool streamed) {
     static_assert(!Split);
     store_f16(p, v, streamed);
+  }
+  static Quad load_wide(const uint16_t* p) {
+#if defined(RMSNORM_HAS_LOAD_WIDE_16)
+    return load_quad(p, [](const uint16_t* q) { return load_wide_f16(q); });
+#else
+    return widen(load<false>(p));
+#endif
   }
   static Pair round(Pair v) { return {round_f16(v.a), round_f16(v.b)}; }
 };
@@ -158,6 +176,13 @@ struct BF16 {
     } else {
       store_bf16(p, v, streamed);
     }
+  }
+  static Quad load_wide(const uint16_t* p) {
+#if defined(RMSNORM_HAS_LOAD_WIDE_16)
+    return load_quad(p, [](const uint16_t* q) { return load_wide_bf16(q); });
+#else
+    return widen(load<false>(p));
+#endif
   }
   static Pair round(Pair v) { return round_bf16(v); }
 };

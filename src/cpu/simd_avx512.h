@@ -87,6 +87,15 @@ inline F load_half_bf16(const uint16_t* p) {
   const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
+// Without the extraction of upper halves.
+#define RMSNORM_HAS_LOAD_WIDE_16
+inline D load_wide_f16(const uint16_t* p) {
+  return _mm512_cvtps_pd(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline D load_wide_bf16(const uint16_t* p) {
+  const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)));
+}
 inline Pair load_bf16(const uint16_t* p) { return {load_half_bf16(p), load_half_bf16(p + kLanes)}; }
 inline Pair load_bf16_split(const uint16_t* p) {
   const __m512i v = _mm512_loadu_si512(p);

@@ -87,6 +87,10 @@ inline constexpr int rows_per_group(int64_t cols) {
 inline constexpr int64_t kMaxGroupColumns = kChunk;
 inline constexpr int64_t kFewestGrouped = 4;
 
+// Rows of the backward that do not start on a vector's boundary go around the caches from here on: their first and last
+// columns are written apart.
+inline constexpr int64_t kApartColumns = 2048;
+
 // The widest rows whose sum with the residual is kept in the cache between the two passes.
 inline constexpr int64_t kMaxKeptColumns = 8192;
 

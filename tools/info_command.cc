@@ -26,6 +26,7 @@ constexpr Threshold kThresholds[] = {
     {"kMaxGroupColumns", kMaxGroupColumns, "columns of the widest rows that are taken together"},
     {"kFewestGrouped", kFewestGrouped, "rows below which they are not"},
     {"kMaxKeptColumns", kMaxKeptColumns, "columns up to which the sum with a residual is kept between the passes"},
+    {"kJoinedColumns", kJoinedColumns, "columns from which unaligned 16-bit rows of LayerNorm go around the caches"},
     {"kApartColumns", kApartColumns, "columns from which unaligned rows of the backward go around the caches"},
     {"kFetchAhead", kFetchAhead, "bytes ahead of its reading that a pass asks for"},
     {"kSharedRowColumns", kSharedRowColumns, "columns from which threads may share a row"},

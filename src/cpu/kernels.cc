@@ -216,9 +216,10 @@ struct Kernel {
     if (streamable(call)) return Stores::kStreamed;
     if constexpr (kJoins) {
       const int64_t row = call.cols * static_cast<int64_t>(sizeof(typename O::Storage));
+      const bool worth = kNorm != Norm::kLayer || !X::kNarrow || call.cols >= kJoinedColumns;
       const bool whole = call.leading == 1 && call.out.strides[0] == row && call.cols % kPair == 0;
       rows.behind = static_cast<int>(reinterpret_cast<uintptr_t>(call.out.base) % kVectorBytes);
-      if (whole && rows.behind != 0 && rows.behind % kJoinBytes == 0) return Stores::kJoined;
+      if (worth && whole && rows.behind != 0 && rows.behind % kJoinBytes == 0) return Stores::kJoined;
     }
     return Stores::kOrdinary;
   }

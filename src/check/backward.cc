@@ -145,7 +145,8 @@ class Backward final : public Operation {
       for (std::size_t i = 0; i < d && setting(*this, r, "accumulate") != 0; ++i) {
         old.push_back(load(t[name].slot.type, t[name].before.row(0), static_cast<std::int64_t>(i)));
       }
-      judge_parameter_gradient(finding, t[name].slot.type, name, t.row(name, 0), old, exact, terms, rows);
+      judge_parameter_gradient(finding, t[name].slot.type, name, t.row(name, 0), old, exact, terms,
+                               rows + *std::max_element(dbias_terms.begin(), dbias_terms.end()));
     };
     judge_parameter("dweight", dweight, dweight_terms);
     judge_parameter("dbias", dbias, dbias_terms);

@@ -99,12 +99,12 @@ void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, s
 
 void judge_parameter_gradient(Finding& finding, rn_type type, std::string_view name, const std::vector<double>& found,
                               const std::vector<double>& old, std::vector<Quad> expected,
-                              const std::vector<Quad>& terms, std::int64_t count, const std::vector<bool>& undecided) {
+                              const std::vector<Quad>& terms, Quad units, const std::vector<bool>& undecided) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!undecided.empty() && undecided[i]) continue;
     if (!old.empty()) expected[i] += static_cast<Quad>(old[i]);
     // Of an f64 term below 2^-1022 both the normalised value and the product may be rounded.
-    const Quad smallest = type == RN_F64 ? static_cast<Quad>(count) * 0x1p-1073 : Quad{0};
+    const Quad smallest = type == RN_F64 ? units * 0x1p-1073 : Quad{0};
     double error = ulp_distance(type, found[i], expected[i]);
     if (is_finite(expected[i]) && is_finite(error)) {
       // What the sum is off by, without the last rounding.

@@ -237,8 +237,9 @@ class Slice final : public Operation {
       }
     }
     if (stage_ != Stage::kBackward) return finding;
-    judge_parameter(finding, r, t, "dweight", gradients.weight, gradients.weight_terms);
-    judge_parameter(finding, r, t, "dbias", gradients.bias, gradients.bias_terms);
+    const Quad sum_dy = *std::max_element(gradients.bias_terms.begin(), gradients.bias_terms.end());
+    judge_parameter(finding, r, t, "dweight", gradients.weight, gradients.weight_terms, sum_dy);
+    judge_parameter(finding, r, t, "dbias", gradients.bias, gradients.bias_terms, sum_dy);
     return finding;
   }
 
@@ -416,13 +417,14 @@ class Slice final : public Operation {
   }
 
   void judge_parameter(Finding& finding, const Request& r, const Tensors& t, std::string_view name,
-                       const std::vector<Quad>& exact, const std::vector<Quad>& terms) const {
+                       const std::vector<Quad>& exact, const std::vector<Quad>& terms, Quad sum_dy) const {
     if (!t.has(name)) return;
     std::vector<double> old;
     for (std::size_t i = 0; i < exact.size() && number(r, "accumulate", 0) != 0; ++i) {
       old.push_back(load(t[name].slot.type, t[name].before.row(0), static_cast<std::int64_t>(i)));
     }
-    judge_parameter_gradient(finding, t[name].slot.type, name, t.row(name, 0), old, exact, terms, t["x"].rows());
+    judge_parameter_gradient(finding, t[name].slot.type, name, t.row(name, 0), old, exact, terms,
+                             t["x"].rows() + sum_dy);
   }
 
   std::string_view name_, summary_;

@@ -69,11 +69,7 @@ class F64Gradient {
       double result =
           saved_ != nullptr ? (through * read(saved_, RN_F64, 0)).rounded() : (through * inv_).rounded() * scale_;
       if (added_ != nullptr) result = read(added_, call_.d_residual_out.type, i) + result;
-      if (dweight != nullptr) {
-        // Of a subnormal h more than half a unit is lost where dy is above 1.
-        const bool tiny = std::fabs(h) < 0x1p-960 && std::fabs(dy) < 0x1p60;
-        dweight[i] += tiny ? (centred(i) * (inv_ * dy)).rounded() : dy * h;
-      }
+      if (dweight != nullptr) dweight[i] += dy * h;
       if (dbias != nullptr) dbias[i] += dy;
       if (dx_ != nullptr) write(dx_, call_.dx.type, i, result);
       if (dresidual_ != nullptr) write(dresidual_, call_.dresidual.type, i, result);

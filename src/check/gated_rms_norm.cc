@@ -18,7 +18,6 @@ namespace {
 // Below a gate of -80 silu need only be this near.
 constexpr double kFaintGate = -80, kFaintError = 0x1p-120;
 constexpr double kVanishingGate = -700;  // from here on silu may be 0
-constexpr double kHuge = 0x1p900;        // what is above it times e^-700 is no small number
 constexpr double kFaintGroup = 0x1p480;  // inv, from which on squares are near f64's smallest
 
 constexpr std::string_view kOrders[] = {"last", "first"};
@@ -92,20 +91,20 @@ class Gated : public Operation {
   };
 
   // Whether what silu may be off by decides what becomes of a group that is normalised behind its gates. So it is where
-  // 0 meets an infinity, or an f64 next to it; and, unless inv is given, where it is larger than the group, and the group
+  // 0 meets an infinity; and, unless inv is given, where it is larger than the group, and the group
   // so small that its squares leave f64's range: this takes epsilon = 0.
   static bool undecided(const GatedInput& in, bool inv_given) {
     if (!in.gate_first) return false;
     Quad off = 0;
-    bool faint = true, vanishes = false, huge = false;
+    bool faint = true, vanishes = false, infinite = false;
     for (std::int64_t i = 0; i < in.cols; ++i) {
       const Quad x = absolute(static_cast<Quad>(in.x[i]));
       vanishes |= in.gate[i] < kVanishingGate && is_finite(in.gate[i]);
-      huge |= x > kHuge;
+      infinite |= !is_finite(x) && !is_nan(x);
       faint &= x == 0 || in.gate[i] < kFaintGate;
       if (is_finite(in.gate[i])) off = std::max(off, kFaintError * x);
     }
-    if (vanishes && huge) return true;
+    if (vanishes && infinite) return true;
     if (!faint || inv_given || !(off > 0)) return false;
     const Quad inv = gated_norm<Quad>(in).inv;
     return inv * off > 1 && inv > kFaintGroup;

@@ -18,6 +18,7 @@ enum class Mutant {
   kNotRoundedBeforeWeight,
   kWeightRoundedEarly,
   kVarianceByDifference,
+  kMeanOfPlainSum,
   kSquaresInF32,
   kRowOffset32,
   kOverflowKept,

@@ -23,11 +23,13 @@ plant(apply-inl.h "return has_offset_ != 0 ? Pair{add(weight.a, offset_), add(we
   "Pair w = has_offset_ != 0 ? Pair{add(weight.a, offset_), add(weight.b, offset_)} : weight;
     if (mutant(Mutant::kWeightRoundedEarly)) w = {round_bf16(w.a), round_bf16(w.b)};
     return w")
-plant(layer_norm-inl.h "const double variance = raw.square / d - mean * mean"
+plant(layer_norm-inl.h "const double variance = mean_square - mean * mean"
   "if (mutant(Mutant::kVarianceByDifference)) {
     return {mean, static_cast<double>(static_cast<float>(raw.square / d) - static_cast<float>(mean * mean)), 0};
   }
-  const double variance = raw.square / d - mean * mean")
+  const double variance = mean_square - mean * mean")
+plant(layer_norm-inl.h "const bool exact = near_an_element(mean, mean_square)"
+  "const bool exact = near_an_element(mean, mean_square) && !mutant(Mutant::kMeanOfPlainSum)")
 plant(moments-inl.h "squares_[4 * pair + k] = add_exact_product(v.d[k], v.d[k], squares_[4 * pair + k])"
   "D square = mul(v.d[k], v.d[k]);
       if (mutant(Mutant::kSquaresInF32)) for (double& s : square.v) s = static_cast<double>(static_cast<float>(s));

@@ -242,8 +242,8 @@ struct Kernel {
     if constexpr (kNorm == Norm::kLayer) fill(call.bias, -0.0f, 0, to.bias);
   }
 
-  // Of rows that are near an element, most have exact sums and means, which an exact sum would give again: then they are
-  // usual. The others go one by one.
+  // Of rows that are near an element, most have exact sums and means, which an exact sum would give again: then they
+  // are usual. The others go one by one.
   [[gnu::noinline]] static void keep_exact_means(const NormCall& call, const Row* rows, int count,
                                                  const GroupMoments& moments, GroupScales& scales) {
     if constexpr (kWithSum) {

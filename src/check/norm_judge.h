@@ -37,8 +37,8 @@ void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, s
                         const std::vector<double>& added = {});
 
 // dweight or dbias. old: what it held before, where it was added to; terms: the sums of absolute terms; units: in f64,
-// how many of the smallest numbers the terms of one sum may be off by, for each its own rounding and |dy| of the normalised
-// value's; undecided: the columns that are not judged, empty for none.
+// how many of the smallest numbers the terms of one sum may be off by, for each its own rounding and |dy| of the
+// normalised value's; undecided: the columns that are not judged, empty for none.
 void judge_parameter_gradient(Finding& finding, rn_type type, std::string_view name, const std::vector<double>& found,
                               const std::vector<double>& old, std::vector<reference::Quad> expected,
                               const std::vector<reference::Quad>& terms, reference::Quad units,

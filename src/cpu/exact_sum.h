@@ -1,7 +1,7 @@
 // Means in two numbers. The mean of f32 numbers comes from a sum without any error: for rows in which numbers cancel
-// that are so large that an f64 sum loses the mean of the rest (1e25 and -1e25 among 1e-10). Plain data and plain functions,
-// because files compiled for different instruction sets share them; the sum is of whole numbers, so that all of them
-// have the same bits.
+// that are so large that an f64 sum loses the mean of the rest (1e25 and -1e25 among 1e-10). Plain data and plain
+// functions, because files compiled for different instruction sets share them; the sum is of whole numbers, so that all
+// of them have the same bits.
 #ifndef RMSNORM_CPU_EXACT_SUM_H_
 #define RMSNORM_CPU_EXACT_SUM_H_
 

@@ -87,8 +87,8 @@ inline constexpr int rows_per_group(int64_t cols) {
 inline constexpr int64_t kMaxGroupColumns = kChunk;
 inline constexpr int64_t kFewestGrouped = 4;
 
-// 16-bit rows of LayerNorm that do not start on a vector's boundary go around the caches from here on: shorter ones wait
-// for arithmetic, and joining their lines is more of it.
+// 16-bit rows of LayerNorm that do not start on a vector's boundary go around the caches from here on: shorter ones
+// wait for arithmetic, and joining their lines is more of it.
 inline constexpr int64_t kJoinedColumns = 512;
 
 // Rows of the backward that do not start on a vector's boundary go around the caches from here on: their first and last

@@ -54,6 +54,15 @@ TEST(Rules, Sensitivity) {
   EXPECT_DOUBLE_EQ(sensitivity({2.0, 3.0, 5.5}), 1.5);
 }
 
+TEST(Placement, what_learns_little_is_not_stable_for_that) {
+  const Interval above = {1, 0.5, 1.5}, below = {-1, -1.5, -0.5}, across = {0, -1, 1};
+  EXPECT_EQ(more_stable(above, above, 0.02), Verdict::kHolds);
+  EXPECT_EQ(more_stable(below, {0, -0.01, 0.01}, 0.02), Verdict::kRefuted);
+  EXPECT_EQ(more_stable(below, {0, -0.01, 0.03}, 0.02), Verdict::kNotSettled);
+  EXPECT_EQ(more_stable(below, above, 0.02), Verdict::kNotSettled);
+  EXPECT_EQ(more_stable(across, below, 0.02), Verdict::kNotSettled);
+}
+
 TEST(Numbers, AmdahlAndSaving) {
   EXPECT_DOUBLE_EQ(amdahl(0.2, 0.5), 0.9);
   const Interval saved = saving({0.9, 0.8, 0.95});

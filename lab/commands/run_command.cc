@@ -63,8 +63,6 @@ struct RunArguments {
   bool again = false, json = false;
 };
 
-std::string as_sentence(const std::string& text) { return text.ends_with('.') ? text : text + "."; }
-
 void print_findings(const Experiment& experiment, const Page& page, bool json) {
   for (const Finding& f : page.findings) {
     if (json) {

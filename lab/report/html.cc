@@ -142,8 +142,9 @@ std::string chapter_html(const Chapter& chapter) {
       inline_text(chapter.claim), inline_text(chapter.design), inline_text(chapter.rule));
   result += "<ul>\n";
   for (const Finding& finding : chapter.page.findings) {
-    result += fmt::format("<li>{}: {} <br/>Measured: {}. {}</li>\n", verdict_html(finding.verdict),
-                          inline_text(finding.claim), inline_text(finding.measured), inline_text(finding.reason));
+    result +=
+        fmt::format("<li>{}: {} <br/>Measured: {} {}</li>\n", verdict_html(finding.verdict), inline_text(finding.claim),
+                    inline_text(as_sentence(finding.measured)), inline_text(as_sentence(finding.reason)));
   }
   result += "</ul>\n";
   bool plots = false;  // neighbouring ones stand side by side where there is room

@@ -47,6 +47,8 @@ std::string_view name_of(Verdict verdict) {
   return "?";
 }
 
+std::string as_sentence(std::string_view text) { return std::string(text) + (text.ends_with('.') ? "" : "."); }
+
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) {

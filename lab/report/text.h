@@ -12,6 +12,9 @@ namespace rmsnorm::lab {
 
 std::string_view name_of(Verdict verdict);  // "holds", "not settled", ..
 
+// Ends with one full stop.
+std::string as_sentence(std::string_view text);
+
 // For HTML and SVG: & < > and quotes as entities, control characters left out.
 std::string escaped(std::string_view text);
 

@@ -189,6 +189,13 @@ TEST(Svg, ticks_are_round_numbers_within_the_range) {
   EXPECT_NE(drawing({3e9, 4e9}, false).find("×10⁹"), std::string::npos);
 }
 
+TEST(Text, sentences_end_once) {
+  EXPECT_EQ(as_sentence("1.04 of the time"), "1.04 of the time.");
+  EXPECT_EQ(as_sentence("It holds."), "It holds.");
+  const std::string page = html(sample_report());
+  EXPECT_NE(page.find("1.04 [1.01, 1.07] of the time. "), std::string::npos);
+}
+
 TEST(Text, numbers_are_short) {
   EXPECT_EQ(number_text(0), "0");
   EXPECT_EQ(number_text(0.05), "0.05");

@@ -53,9 +53,9 @@ class Timer {
 
 // Expects `call` to take at most `limit` times as long as `other`.
 testing::AssertionResult at_most(double limit, const std::function<void()>& call, const std::function<void()>& other,
-                                 clockid_t clock = CLOCK_THREAD_CPUTIME_ID) {
+                                 clockid_t clock = CLOCK_THREAD_CPUTIME_ID, int attempts = kAttempts) {
   auto result = testing::AssertionFailure() << "the ratio of times must be at most " << limit << "; it was";
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < attempts; ++attempt) {
     Timer first(call, clock), second(other, clock);
     for (int turn = 0; turn < kTurns; ++turn) {
       first.take_turn();
@@ -71,8 +71,8 @@ testing::AssertionResult at_most(double limit, const std::function<void()>& call
 // One call on memory of its own, with a weight of the type of x.
 class Work {
  public:
-  Work(Op op, rn_type type, std::int64_t rows, std::int64_t cols, std::int32_t threads = 1)
-      : case_(make(op, type, rows, cols, threads)), operands_(case_) {}
+  Work(Op op, rn_type type, std::int64_t rows, std::int64_t cols, std::int32_t threads = 1, std::int64_t offset = 0)
+      : case_(make(op, type, rows, cols, threads, offset)), operands_(case_) {}
 
   std::function<void()> call() const {
     return [this] { ASSERT_EQ(check::call(case_, operands_), RN_OK) << rn_last_error(); };
@@ -80,11 +80,13 @@ class Work {
   rn_status run(const rn_execution& execution) const { return check::call(case_, operands_, &execution); }
 
  private:
-  static Case make(Op op, rn_type type, std::int64_t rows, std::int64_t cols, std::int32_t threads) {
+  static Case make(Op op, rn_type type, std::int64_t rows, std::int64_t cols, std::int32_t threads,
+                   std::int64_t offset) {
     Case c = check::make_case(op, type, rows, cols);
     c.weight = type;
     c.values = Values::kWhole;  // quickly made
     c.threads = threads;
+    c.offset = offset;
     return c;
   }
 
@@ -185,12 +187,24 @@ TEST(PublicFaults, BL53_more_threads_are_not_far_slower_than_one) {
 
 constexpr std::int64_t kModelWidths[] = {1024, 1152, 1536, 2880, 4096, 4544, 6272, 7200, 8192};
 
+// In a few places out of a hundred a row's addresses and the stack's meet in the low 12 bits, and the norm takes up to a
+// fifth longer. A slow path is slow wherever the rows lie.
+testing::AssertionResult not_slower(rn_type type, std::int64_t rows, std::int64_t cols) {
+  auto result = testing::AssertionFailure();
+  for (const std::int64_t offset : {0, 64, 192, 448}) {
+    const Work rms(Op::kRmsNorm, type, rows, cols, 1, offset), layer(Op::kLayerNorm, type, rows, cols, 1, offset);
+    const auto here = at_most(1.05, rms.call(), layer.call(), CLOCK_THREAD_CPUTIME_ID, kAttempts / 4);
+    if (here) return here;
+    result << here.message() << " at offset " << offset << "; ";
+  }
+  return result;
+}
+
 TEST(PublicFaults, BL54_rms_norm_is_not_slower_than_layer_norm) {
   for (const std::int64_t rows : {1, 64}) {
     for (const std::int64_t cols : kModelWidths) {
       for (const rn_type type : {RN_F32, RN_BF16}) {
-        const Work rms(Op::kRmsNorm, type, rows, cols), layer(Op::kLayerNorm, type, rows, cols);
-        EXPECT_TRUE(at_most(1.05, rms.call(), layer.call())) << rn_type_name(type) << " " << rows << "x" << cols;
+        EXPECT_TRUE(not_slower(type, rows, cols)) << rn_type_name(type) << " " << rows << "x" << cols;
       }
     }
   }

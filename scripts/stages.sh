@@ -227,11 +227,19 @@ lab_smoke() {
   check "its numbers are sane" python3 scripts/check_lab.py $program $folder
 }
 
+# The report in docs/lab, made again from the pieces beside it.
+lab_report_is_true() {
+  local again=build/lab/docs
+  rm -rf $again
+  build/release/rmsnorm-lab report --folder docs/lab/pieces --output $again && diff -r --exclude pieces $again docs/lab
+}
+
 stage_lab() {
   local status=0
   build_lab rmsnorm rmsnorm-lab rmsnorm_lab_tests
   run_ctest release -L lab || status=$?
   lab_smoke
+  check "docs/lab says what its pieces say" lab_report_is_true
   [ ! -d python/tests/with_torch/lab ] || python_environment build/venv python3 transformers
   export RMSNORM_LAB_PROGRAM=$PWD/build/release/rmsnorm-lab RMSNORM_PROGRAM=$PWD/build/release/rmsnorm
   [ ! -d python/tests/with_torch/lab ] || run_pytest build/venv lab python/tests/with_torch/lab || status=$?

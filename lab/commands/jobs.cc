@@ -17,7 +17,6 @@ namespace rmsnorm::lab {
 namespace {
 
 constexpr char kProgram[] = "/proc/self/exe";
-constexpr int kSignalled = 128;
 
 pid_t start(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "rmsnorm-lab");
@@ -38,8 +37,8 @@ pid_t start(std::vector<std::string> arguments) {
 
 }  // namespace
 
-std::vector<int> run_side_by_side(const std::vector<std::vector<std::string>>& arguments, int jobs) {
-  std::vector<int> codes(arguments.size());
+std::vector<tools::ExitCode> run_side_by_side(const std::vector<std::vector<std::string>>& arguments, int jobs) {
+  std::vector<tools::ExitCode> codes(arguments.size());
   std::map<pid_t, std::size_t> running;
   std::size_t next = 0;
   while (next < arguments.size() || !running.empty()) {
@@ -54,7 +53,8 @@ std::vector<int> run_side_by_side(const std::vector<std::vector<std::string>>& a
     if (ended < 0) tools::fail_errno("rmsnorm-lab", "wait for another process");
     const auto found = running.find(ended);
     if (found == running.end()) continue;
-    codes[found->second] = WIFSIGNALED(status) ? kSignalled + WTERMSIG(status) : WEXITSTATUS(status);
+    codes[found->second] =
+        WIFEXITED(status) ? static_cast<tools::ExitCode>(WEXITSTATUS(status)) : tools::ExitCode::kInternal;
     running.erase(found);
   }
   return codes;

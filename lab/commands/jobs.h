@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "tools/exit_code.h"
+
 namespace rmsnorm::lab {
 
 // Runs this program once with each list of arguments, in their order, up to `jobs` at once, and waits for all. Returns
-// their exit codes (128 + n for one that signal n ended). They write to this process's standard output and error, and
+// their exit codes (kInternal for one that a signal ended). They write to this process's standard output and error, and
 // end when it is killed. Throws tools::ToolError when one cannot be started.
-std::vector<int> run_side_by_side(const std::vector<std::vector<std::string>>& arguments, int jobs);
+std::vector<tools::ExitCode> run_side_by_side(const std::vector<std::vector<std::string>>& arguments, int jobs);
 
 }  // namespace rmsnorm::lab
 

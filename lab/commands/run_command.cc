@@ -87,8 +87,7 @@ void run_experiment(const Experiment& experiment, const RunArguments& a) {
   print_findings(experiment, experiment.run(context), a.json);
 }
 
-// The exit code of each.
-std::vector<int> run_in_processes(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
+std::vector<tools::ExitCode> run_in_processes(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
   std::vector<std::vector<std::string>> lines;
   for (const Experiment* experiment : chosen) {
     lines.push_back({"run", experiment->name, "--scale", a.scale, "--folder", a.folder});
@@ -98,13 +97,13 @@ std::vector<int> run_in_processes(const std::vector<const Experiment*>& chosen, 
   return run_side_by_side(lines, a.jobs);
 }
 
-std::vector<int> run_in_turn(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
-  std::vector<int> codes;
+std::vector<tools::ExitCode> run_in_turn(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
+  std::vector<tools::ExitCode> codes;
   for (const Experiment* experiment : chosen) {
-    codes.push_back(0);
+    codes.push_back(tools::ExitCode::kOk);
     const auto note = [&](tools::ExitCode code, const char* what) {
       fmt::print(stderr, "rmsnorm-lab: {}: {}\n", experiment->name, tools::printable(what));
-      codes.back() = static_cast<int>(code);
+      codes.back() = code;
     };
     try {
       run_experiment(*experiment, a);
@@ -123,19 +122,16 @@ std::vector<int> run_in_turn(const std::vector<const Experiment*>& chosen, const
 void run_experiments(const RunArguments& a) {
   scale_argument(a.scale);  // refused before anything runs
   const auto chosen = experiments_named(a.names);
-  const std::vector<int> codes = a.jobs > 1 && chosen.size() > 1 ? run_in_processes(chosen, a) : run_in_turn(chosen, a);
+  const auto codes = a.jobs > 1 && chosen.size() > 1 ? run_in_processes(chosen, a) : run_in_turn(chosen, a);
   std::string failed;
-  int code = 0;
+  tools::ExitCode code = tools::ExitCode::kOk;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    if (codes[i] == 0) continue;
+    if (codes[i] == tools::ExitCode::kOk) continue;
     failed += (failed.empty() ? "" : ", ") + chosen[i]->name;
     code = codes[i];
   }
-  if (failed.empty()) return;
-  const bool documented = std::any_of(std::begin(tools::kExitCodes), std::end(tools::kExitCodes),
-                                      [&](const auto& entry) { return static_cast<int>(entry.code) == code; });
-  tools::fail(documented ? static_cast<tools::ExitCode>(code) : tools::ExitCode::kInternal,
-              "these failed: {}; run again to take up the others from where they are", failed);
+  if (!failed.empty())
+    tools::fail(code, "these failed: {}; run again to take up the others from where they are", failed);
 }
 
 // ---- report
@@ -146,12 +142,7 @@ struct ReportArguments {
 };
 
 void write_file(const fs::path& path, const std::string& text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) {
-    tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}",
-                tools::printable(path.parent_path().string()), error.message());
-  }
+  tools::make_folder(path.parent_path());
   tools::OutputFile file(path.string());
   file.write(std::as_bytes(std::span(text)));
   file.finish();

@@ -179,12 +179,7 @@ json Context::read(const std::string& key, const fs::path& file) {
 }
 
 json Context::make(const std::string& key, const fs::path& file, bool alone, const std::function<json()>& work) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) {
-    tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}", tools::printable(folder_.string()),
-                error.message());
-  }
+  tools::make_folder(folder_);
   const Turn turn(folder_.parent_path(), alone);
   const Line line(progress_, fmt::format("{}: {}", folder_.filename().string(), key));
   running_ = key;
@@ -210,7 +205,8 @@ json Context::make(const std::string& key, const fs::path& file, bool alone, con
   output.write(std::as_bytes(std::span(text)));
   output.finish();
   output.publish();
-  fs::remove_all(folder_ / kScratch / running_, error);
+  std::error_code ignored;
+  fs::remove_all(folder_ / kScratch / running_, ignored);
   running_.clear();
   line.done(seconds);
   return read(key, file);  // what a later run will find, to the bit

@@ -31,18 +31,11 @@ int open_locked(const fs::path& path, int operation) {
 }  // namespace
 
 Turn::Turn(const fs::path& folder, bool alone) {
-  const fs::path here = folder.empty() ? fs::path(".") : folder;
-  std::error_code error;
-  fs::create_directories(here, error);
-  if (error) {
-    tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}", tools::printable(here.string()),
-                error.message());
-  }
   // Who waits to be alone holds the gate meanwhile: without it, those that work side by side could follow each other
   // for ever.
-  const int gate = open_locked(here / ".gate", LOCK_EX);
+  const int gate = open_locked(folder / ".gate", LOCK_EX);
   try {
-    turn_ = open_locked(here / ".turn", alone ? LOCK_EX : LOCK_SH);
+    turn_ = open_locked(folder / ".turn", alone ? LOCK_EX : LOCK_SH);
   } catch (...) {
     ::close(gate);
     throw;

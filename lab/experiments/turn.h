@@ -6,8 +6,8 @@
 
 namespace rmsnorm::lab {
 
-// From the constructor, which waits, to the destructor. The turns are kept by two locked files in `folder`, which is
-// made; the system unlocks them when a process dies. Throws tools::ToolError where they cannot be made. A process must
+// From the constructor, which waits, to the destructor. The turns are kept by two locked files in `folder`, which must
+// be there; the system unlocks them when a process dies. Throws tools::ToolError where they cannot be made. A process must
 // not ask for a second turn while it has one.
 class Turn {
  public:

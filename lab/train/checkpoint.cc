@@ -185,12 +185,7 @@ void save_checkpoint(const TrainOptions& options, const ModelImpl& model, torch:
                     {"generator", to_hex(at::detail::getDefaultCPUGenerator().get_state())},
                     {"steps", steps},
                     {"evaluations", evaluations}};
-  std::error_code error;
-  std::filesystem::create_directories(options.checkpoint, error);
-  if (error) {
-    tools::fail(tools::ExitCode::kInputOutput, "{}: cannot make the folder: {}", options.checkpoint.string(),
-                error.message());
-  }
+  tools::make_folder(options.checkpoint);
   tools::OutputFile out((options.checkpoint / kFile).string());
   write_tensors(out, tensors, {{kKey, run.dump()}});
   out.finish();

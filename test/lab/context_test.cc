@@ -170,6 +170,7 @@ double seconds_until_turn(const fs::path& folder, bool alone) {
 constexpr useconds_t kBriefly = 400'000, kLong = 60'000'000;
 
 TEST_F(Pieces, what_is_timed_is_made_alone) {
+  fs::create_directories(folder());
   for (const auto& [theirs, ours] : {std::pair{true, false}, {false, true}, {true, true}}) {
     const OtherProcess other(folder(), theirs, kBriefly);
     EXPECT_GT(seconds_until_turn(folder(), ours), 0.2) << theirs << ours;
@@ -177,12 +178,14 @@ TEST_F(Pieces, what_is_timed_is_made_alone) {
 }
 
 TEST_F(Pieces, what_is_not_timed_is_made_side_by_side) {
+  fs::create_directories(folder());
   OtherProcess other(folder(), false, kLong);
   EXPECT_LT(seconds_until_turn(folder(), false), 30);
   other.end();
 }
 
 TEST_F(Pieces, a_process_that_dies_gives_its_turn_back) {
+  fs::create_directories(folder());
   OtherProcess other(folder(), true, kLong);
   other.end();
   EXPECT_LT(seconds_until_turn(folder(), true), 30);

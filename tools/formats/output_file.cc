@@ -110,4 +110,12 @@ void OutputFile::publish() {
   }
 }
 
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    fail(ExitCode::kInputOutput, "{}: cannot make the folder: {}", printable(folder.string()), error.message());
+  }
+}
+
 }  // namespace rmsnorm::tools

@@ -4,6 +4,7 @@
 #define RMSNORM_TOOLS_FORMATS_OUTPUT_FILE_H_
 
 #include <cstddef>
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -28,6 +29,9 @@ class OutputFile {
   int descriptor_ = -1;
   int slot_ = -1;  // in the list that the signal handler reads
 };
+
+// With all folders above it; one that is there stays. Throws ToolError.
+void make_folder(const std::filesystem::path& folder);
 
 }  // namespace rmsnorm::tools
 

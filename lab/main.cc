@@ -47,7 +47,6 @@ int run(int argc, char** argv) {
   add_export_command(app);
   add_list_command(app);
   add_run_command(app);
-  add_measure_cost_command(app);
   add_report_command(app);
   add_soak_command(app);
   try {

@@ -122,6 +122,19 @@ def check_cost(page, pieces):
         require(counts["rms_norm"] < counts["layer_norm"], f"cost: instructions are {counts}")
 
 
+def check_starts(pieces):
+    """What is timed comes from several process starts, which measured the same things."""
+    for name in ("cost", "step_share", "small_llama", "memory", "vit"):
+        starts = [value for (owner, key), value in pieces.items() if owner == name and key.startswith("times-")]
+        require(len(starts) >= 2, f"{name}: it has {len(starts)} process starts; it must have at least 2")
+        paths = [[path for path, _ in numbers(start)] for start in starts]
+        require(all(one == paths[0] for one in paths), f"{name}: its starts measured different things")
+        for start in starts:
+            for path, value in numbers(start):
+                if path[-1] != "profiled_norms":  # a model without norms spends next to nothing there
+                    require(value > 0 and math.isfinite(value), f"{name}: {'/'.join(path)} is {value}; it must be > 0")
+
+
 def check_soak(pieces):
     soak = pieces["soak", "soak"]
     require(soak["cases"] >= 50, f"soak: {soak['cases']} cases")
@@ -137,6 +150,7 @@ def main():
     pieces = check_pieces(folder, names)
     page = check_page(folder, names)
     check_cost(page, pieces)
+    check_starts(pieces)
     check_soak(pieces)
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -18,11 +18,10 @@ void add_train_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_export_command(CLI::App& app);
 
-void add_list_command(CLI::App& app);          // the experiments, with claim, design and rule
-void add_run_command(CLI::App& app);           // experiments, to pieces in a folder
-void add_measure_cost_command(CLI::App& app);  // hidden: what `run cost` starts
-void add_report_command(CLI::App& app);        // the pieces as HTML and Markdown
-void add_soak_command(CLI::App& app);          // the operators against the reference for a given time
+void add_list_command(CLI::App& app);    // the experiments, with claim, design and rule
+void add_run_command(CLI::App& app);     // experiments, to pieces in a folder
+void add_report_command(CLI::App& app);  // the pieces as HTML and Markdown
+void add_soak_command(CLI::App& app);    // the operators against the reference for a given time
 
 }  // namespace rmsnorm::lab
 

@@ -10,7 +10,6 @@
 #include "lab/commands/commands.h"
 #include "lab/commands/jobs.h"
 #include "lab/experiments/collect.h"
-#include "lab/experiments/cost_times.h"
 #include "lab/report/report.h"
 #include "lab/report/text.h"
 #include "tools/error.h"
@@ -59,6 +58,7 @@ void list_experiments(bool json) {
 struct RunArguments {
   std::vector<std::string> names;
   std::string scale = "quick", folder = kDefaultFolder;
+  std::string piece;  // the only one to be made; none: all
   int jobs = 1;
   bool again = false, json = false;
 };
@@ -78,22 +78,42 @@ void print_findings(const Experiment& experiment, const Page& page, bool json) {
   std::fflush(stdout);
 }
 
+// This program's arguments for one experiment in a process of its own.
+std::vector<std::string> run_line(const Experiment& experiment, const RunArguments& a,
+                                  const std::vector<std::string>& more) {
+  std::vector<std::string> line = {"run", experiment.name, "--scale", a.scale, "--folder", a.folder};
+  line.insert(line.end(), more.begin(), more.end());
+  return line;
+}
+
 void run_experiment(const Experiment& experiment, const RunArguments& a) {
   const Scale scale = scale_argument(a.scale);
   const fs::path folder = fs::path(a.folder) / experiment.name;
   if (a.again) fs::remove_all(folder);
   set_command(run_command_line(experiment.name, scale));
   Context context(scale, folder, true);
+  if (!a.piece.empty()) {
+    context.only(a.piece);
+    try {
+      experiment.run(context);
+    } catch (const PieceMade&) {
+      return;
+    }
+    tools::fail(tools::ExitCode::kUsage, "{} has no piece {}", experiment.name, tools::in_quotes(a.piece));
+  }
+  context.start_with([&](const std::string& key) {
+    const auto code = run_side_by_side({run_line(experiment, a, {"--piece", key})}, 1).front();
+    if (code != tools::ExitCode::kOk) tools::fail(code, "the process of piece {} ended with an error", key);
+  });
   print_findings(experiment, experiment.run(context), a.json);
 }
 
 std::vector<tools::ExitCode> run_in_processes(const std::vector<const Experiment*>& chosen, const RunArguments& a) {
+  std::vector<std::string> flags;
+  if (a.again) flags.push_back("--again");
+  if (a.json) flags.push_back("--json");
   std::vector<std::vector<std::string>> lines;
-  for (const Experiment* experiment : chosen) {
-    lines.push_back({"run", experiment->name, "--scale", a.scale, "--folder", a.folder});
-    if (a.again) lines.back().push_back("--again");
-    if (a.json) lines.back().push_back("--json");
-  }
+  for (const Experiment* experiment : chosen) lines.push_back(run_line(*experiment, a, flags));
   return run_side_by_side(lines, a.jobs);
 }
 
@@ -214,15 +234,8 @@ void add_run_command(CLI::App& app) {
       ->check(CLI::Range(1, kMostJobs));
   command->add_flag("--again", a->again, "remove the pieces of these experiments first");
   command->add_flag("--json", a->json, "print the findings as JSON, one object a line");
+  command->add_option("--piece", a->piece)->group("");  // not in the help: `run` starts itself with it
   command->callback([a] { run_experiments(*a); });
-}
-
-void add_measure_cost_command(CLI::App& app) {
-  auto* command = app.add_subcommand("measure-cost", "The times of one process start, for the experiment `cost`");
-  command->group("");  // not in the help: `run` calls it
-  auto scale = std::make_shared<std::string>();
-  command->add_option("--scale", *scale)->required();
-  command->callback([scale] { fmt::print("{}\n", measure_cost(scale_argument(*scale)).dump()); });
 }
 
 void add_report_command(CLI::App& app) {

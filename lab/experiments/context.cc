@@ -154,17 +154,29 @@ json Context::piece(const std::string& key, const std::function<json()>& work) {
   return find_or_make(key, false, work);
 }
 
-json Context::timed_piece(const std::string& key, const std::function<json()>& work) {
-  return find_or_make(key, true, work);
+std::vector<json> Context::timed_pieces(const std::string& key, const std::function<json()>& work) {
+  std::vector<json> pieces;
+  for (int start = 1; start <= starts(); ++start) {
+    pieces.push_back(find_or_make(fmt::format("{}-{}", key, start), true, work));
+  }
+  return pieces;
 }
 
 json Context::find_or_make(const std::string& key, bool alone, const std::function<json()>& work) {
   check_key(key);
   if (!running_.empty()) throw std::logic_error(fmt::format("piece {}: {} is not done yet", key, running_));
   const fs::path file = folder_ / (key + kExtension);
-  if (fs::exists(file)) return read(key, file);
-  if (read_only_) throw MissingPiece(fmt::format("piece {} is missing", key));
-  return make(key, file, alone, work);
+  if (!fs::exists(file)) {
+    if (read_only_ || (!only_.empty() && key != only_)) throw MissingPiece(fmt::format("piece {} is missing", key));
+    if (alone && start_) {
+      start_(key);
+    } else {
+      make(key, file, alone, work);
+    }
+  }
+  json value = read(key, file);  // what a later run will find, to the bit
+  if (key == only_) throw PieceMade();
+  return value;
 }
 
 json Context::read(const std::string& key, const fs::path& file) {
@@ -178,7 +190,7 @@ json Context::read(const std::string& key, const fs::path& file) {
   return with_infinities(member<json>(content, "value", file));
 }
 
-json Context::make(const std::string& key, const fs::path& file, bool alone, const std::function<json()>& work) {
+void Context::make(const std::string& key, const fs::path& file, bool alone, const std::function<json()>& work) {
   tools::make_folder(folder_);
   const Turn turn(folder_.parent_path(), alone);
   const Line line(progress_, fmt::format("{}: {}", folder_.filename().string(), key));
@@ -209,7 +221,6 @@ json Context::make(const std::string& key, const fs::path& file, bool alone, con
   fs::remove_all(folder_ / kScratch / running_, ignored);
   running_.clear();
   line.done(seconds);
-  return read(key, file);  // what a later run will find, to the bit
 }
 
 fs::path Context::scratch() const {

@@ -362,12 +362,8 @@ Table layers_table(const Times& times, std::int64_t layers) {
 Page run(Context& context) {
   const nlohmann::json counts =
       context.piece("instructions", [&] { return count_all_instructions(counted_rows(context.scale())); });
-  std::vector<nlohmann::json> starts;
-  for (int start = 1; start <= context.choose(2, 6, 9); ++start) {
-    starts.push_back(context.timed_piece(fmt::format("times-{}", start),
-                                         [&] { return measure_cost_in_new_process(context.scale()); }));
-  }
-  const Times times(std::move(starts), cost_widths(context.scale()));
+  const Times times(context.timed_pieces("times", [&] { return measure_cost(context.scale()); }),
+                    cost_widths(context.scale()));
   const std::int64_t layers = cost_layers(context.scale());
   const std::vector<NamedOperations> counted = count_operations();
 

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <string>
 #include <utility>
@@ -164,21 +162,6 @@ nlohmann::json measure_cost(Scale scale) {
     keep(from_memory, times_of(from_memory, streamed.sets().size(), precision(scale)), many);
   }
   return {{"cells", cells}, {"layers", time_layers(scale)}};
-}
-
-nlohmann::json measure_cost_in_new_process(Scale scale) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  if (program.find('\'') != std::string::npos) throw std::runtime_error(program + ": the path must have no quotes");
-  const std::string line = fmt::format("'{}' measure-cost --scale {}", program, name_of(scale));
-  std::FILE* pipe = ::popen(line.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error(line + ": cannot be started");
-  std::string output;
-  std::array<char, 4096> part;
-  for (std::size_t got; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;) output.append(part.data(), got);
-  if (const int status = ::pclose(pipe); status != 0) {
-    throw std::runtime_error(fmt::format("{}: it ended with status {}", line, status));
-  }
-  return nlohmann::json::parse(output);
 }
 
 }  // namespace rmsnorm::lab

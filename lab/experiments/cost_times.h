@@ -1,5 +1,4 @@
-// The times of experiment 1, measured in a process of their own: where memory lies differs from start to start, and with
-// it the speed.
+// The times of experiment 1.
 #ifndef RMSNORM_LAB_EXPERIMENTS_COST_TIMES_H_
 #define RMSNORM_LAB_EXPERIMENTS_COST_TIMES_H_
 
@@ -20,9 +19,6 @@ std::int64_t cost_layers(Scale scale);
 // {"cells": {"<regime>": {"<norm>": {"<width>": ns per element}}}, "layers": {"<norm>-<code>": ms for all layers}}
 // Regimes: scalar, eager, native, in_cache, from_memory. Norms: layer_norm, rms_norm and, eager, rms_norm_l2.
 nlohmann::json measure_cost(Scale scale);
-
-// The same by `rmsnorm-lab measure-cost` in a new process of this program.
-nlohmann::json measure_cost_in_new_process(Scale scale);
 
 }  // namespace rmsnorm::lab
 

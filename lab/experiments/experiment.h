@@ -8,6 +8,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lab/report/document.h"
@@ -33,6 +34,9 @@ class MissingPiece : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Thrown when the one piece that a process was started for is there.
+struct PieceMade {};
+
 class Context {
  public:
   // `folder`: of one experiment, at one scale. Its name is the experiment's.
@@ -45,6 +49,8 @@ class Context {
     return scale_ == Scale::kSmoke ? smoke : scale_ == Scale::kQuick ? quick : full;
   }
   int seeds() const { return choose(2, 5, 8); }
+  // Process starts of what is timed: the interval of a median reaches 95 % from six on.
+  int starts() const { return choose(2, 6, 9); }
 
   // Runs `work` once and keeps what it returns in the folder, under `key` (a-z, 0-9, _ and -). A run that is taken up
   // again finds it there. Everything that takes more than a second is a piece, and every number in the report comes
@@ -52,8 +58,15 @@ class Context {
   // scale, throws tools::ToolError.
   nlohmann::json piece(const std::string& key, const std::function<nlohmann::json()>& work);
 
-  // The same for work that measures time: no other process makes a piece in the folder above meanwhile.
-  nlohmann::json timed_piece(const std::string& key, const std::function<nlohmann::json()>& work);
+  // The same for work that measures time, once for each of starts(): the pieces "<key>-1", "<key>-2" .. Each is made in
+  // a process of its own, because where memory lies differs from start to start and with it the speed; no other process
+  // makes a piece in the folder above meanwhile.
+  std::vector<nlohmann::json> timed_pieces(const std::string& key, const std::function<nlohmann::json()>& work);
+
+  // Starts the process of a timed piece, which calls only(key), and waits for it. Without one, this process makes it.
+  void start_with(std::function<void(const std::string& key)> start) { start_ = std::move(start); }
+  // Nothing is made but this piece, and PieceMade is thrown when it is there. Others that lack are MissingPieces.
+  void only(const std::string& key) { only_ = key; }
 
   // A folder for checkpoints of the piece that runs; it goes when the piece is there.
   std::filesystem::path scratch() const;
@@ -66,13 +79,15 @@ class Context {
  private:
   nlohmann::json read(const std::string& key, const std::filesystem::path& file);
   nlohmann::json find_or_make(const std::string& key, bool alone, const std::function<nlohmann::json()>& work);
-  nlohmann::json make(const std::string& key, const std::filesystem::path& file, bool alone,
-                      const std::function<nlohmann::json()>& work);
+  void make(const std::string& key, const std::filesystem::path& file, bool alone,
+            const std::function<nlohmann::json()>& work);
 
   Scale scale_;
   std::filesystem::path folder_;
   bool progress_;
   bool read_only_ = false;
+  std::string only_;  // none: every piece
+  std::function<void(const std::string&)> start_;
   std::string running_;  // the key of the piece that runs
   std::vector<Provenance> provenance_;
 };

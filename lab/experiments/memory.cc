@@ -19,7 +19,8 @@ constexpr const char* kDesign =
     "keeps for its backward pass (its input lives only for it; PyTorch's CPU allocator is counted), and those of a "
     "whole "
     "Llama block, which set how many blocks may lie between two checkpoints. Checkpoints of activations, time: a step "
-    "with and without recomputation of every block, interleaved, several starts. Checkpoints on disk: the bytes of the "
+    "with and without recomputation of every block, interleaved, in several process starts. Checkpoints on disk: the "
+    "bytes of the "
     "parameters. LayerNorm against RMSNorm in the same code form: fused with fused, eager with eager, PyTorch's with "
     "PyTorch's.";
 
@@ -112,10 +113,10 @@ void add_norms(Page& page, Context& context) {
 
 struct Size {
   std::int64_t width, time, batch;
-  int starts, rounds;
+  int rounds;
 };
 Size size_at(const Context& context) {
-  return context.choose(Size{64, 32, 4, 1, 3}, Size{128, 128, 8, 3, 9}, Size{192, 128, 8, 3, 15});
+  return context.choose(Size{64, 32, 4, 2}, Size{128, 128, 8, 4}, Size{192, 128, 8, 5});
 }
 constexpr std::int64_t kFewLayers = 2, kManyLayers = 6, kTimedLayers = 4;
 
@@ -256,33 +257,30 @@ constexpr Timed kTimed[] = {{"LayerNorm", NormKind::kLayerNorm, false},
                             {"RMSNorm, recomputed", NormKind::kRmsNorm, true}};
 
 json measure_seconds(const Size& size) {
-  const auto make = [&] {
-    std::vector<Variant> variants;
-    for (const Timed& timed : kTimed) {
-      torch::manual_seed(1);
-      const Form form = {timed.kind, NormCode::kFused};
-      auto step = std::make_shared<TrainingStep>(make_llama(llama_of(form, size, kTimedLayers, timed.recompute)),
-                                                 batch_of(size));
-      variants.push_back({timed.name, [step] { (*step)(); }});
-    }
-    return variants;
-  };
-  return interleaved_seconds(make, size.starts, size.rounds);
+  std::vector<Variant> variants;
+  for (const Timed& timed : kTimed) {
+    torch::manual_seed(1);
+    const Form form = {timed.kind, NormCode::kFused};
+    auto step =
+        std::make_shared<TrainingStep>(make_llama(llama_of(form, size, kTimedLayers, timed.recompute)), batch_of(size));
+    variants.push_back({timed.name, [step] { (*step)(); }});
+  }
+  return named_seconds(variants, size.rounds);
 }
 
 void add_seconds(Page& page, Context& context) {
   const Size size = size_at(context);
-  const std::vector<std::vector<double>> seconds =
-      context.timed_piece("seconds", [&] { return measure_seconds(size); }).get<std::vector<std::vector<double>>>();
-  const std::vector<double>&layer = seconds.at(0), &layer_again = seconds.at(1), &rms = seconds.at(2),
-        &rms_again = seconds.at(3);
+  const std::vector<json> pieces = context.timed_pieces("times", [&] { return measure_seconds(size); });
+  const auto seconds_of = [&](int timed) { return of_starts(pieces, fmt::format("/{}", kTimed[timed].name)); };
+  const Starts layer = seconds_of(0), layer_again = seconds_of(1), rms = seconds_of(2), rms_again = seconds_of(3);
   const Interval extra = relative(ratios(rms_again, rms), ratios(layer_again, layer));
-  Table table{fmt::format("A training step of {} blocks, fused norms: median of {} interleaved steps", kTimedLayers,
-                          layer.size()),
+  Table table{fmt::format("A training step of {} blocks, fused norms: median of {} process starts, {} interleaved "
+                          "steps in each",
+                          kTimedLayers, layer.size(), layer.front().size()),
               {"norm", "step, ms", "with recomputation, ms", "with / without"},
               {}};
-  const auto row = [&](const char* name, const std::vector<double>& plain, const std::vector<double>& again) {
-    const auto in_ms = [](const std::vector<double>& values) {
+  const auto row = [&](const char* name, const Starts& plain, const Starts& again) {
+    const auto in_ms = [](const Starts& values) {
       const Interval i = median_interval(values);
       return text(Interval{i.estimate * 1e3, i.low * 1e3, i.high * 1e3});
     };

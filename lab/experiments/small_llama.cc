@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <map>
 
 #include "lab/experiments/support.h"
 #include "lab/models/llama.h"
@@ -29,7 +30,7 @@ constexpr char kDesign[] =
     "the result. Steps to a loss: the first step at which the mean training loss of the last 10 steps is at most "
     "LayerNorm's after three quarters of the run with the same seed. Final loss: held-out, nats a byte; perplexity is "
     "its exponential. Time: steps of all norms in "
-    "eager and in fused code, interleaved, from several builds of the models; medians. Memory: the high-water mark of "
+    "eager and in fused code, interleaved, in several process starts; medians. Memory: the high-water mark of "
     "PyTorch's CPU allocator over one step, with weights, gradients, optimiser and activations; scratch memory of the "
     "matrix products' library is not in it. The table of P gives no seeds, no intervals and no hardware hours, and 13 "
     "billion parameters cannot be trained here.";
@@ -66,20 +67,20 @@ std::vector<NormOptions> all_norms() {
   return norms;
 }
 
-nlohmann::json measure_times(const Size& size, const Data& data, int starts, int rounds) {
+nlohmann::json measure_times(const Size& size, const Data& data, int rounds) {
   const Batch batch = data.train(1, 0, size.batch);
-  const auto make = [&] {
-    std::vector<Variant> variants;
-    for (const NormOptions& norm : all_norms()) {
-      torch::manual_seed(1);
-      variants.push_back({norm_name(norm), TrainingStep(model_of(size, norm), batch)});
-    }
-    return variants;
-  };
-  const auto seconds = interleaved_seconds(make, starts, rounds);
-  nlohmann::json times;
-  const auto norms = all_norms();
-  for (std::size_t i = 0; i < norms.size(); ++i) times[norm_name(norms[i])] = seconds[i];
+  std::vector<Variant> variants;
+  for (const NormOptions& norm : all_norms()) {
+    torch::manual_seed(1);
+    variants.push_back({norm_name(norm), TrainingStep(model_of(size, norm), batch)});
+  }
+  return named_seconds(variants, rounds);
+}
+
+// By the name of the norm.
+std::map<std::string, Starts> times_from(const std::vector<nlohmann::json>& pieces) {
+  std::map<std::string, Starts> times;
+  for (const NormOptions& norm : all_norms()) times[norm_name(norm)] = of_starts(pieces, "/" + norm_name(norm));
   return times;
 }
 
@@ -140,7 +141,7 @@ Table quality_table(const Quality& quality) {
   return table;
 }
 
-Table cost_table(const nlohmann::json& times, const nlohmann::json& memory) {
+Table cost_table(const std::map<std::string, Starts>& times, const nlohmann::json& memory) {
   Table table{"Time and memory of a step",
               {"norm", "code", "step", "of LayerNorm's step in the same code", "parameters", "peak of tensors",
                "less than LayerNorm's peak"},
@@ -173,7 +174,8 @@ Text bound_of_13b() {
       bytes(kParameters * kBytes))};
 }
 
-std::vector<Finding> findings_of(const nlohmann::json& times, const nlohmann::json& memory, const Quality& quality) {
+std::vector<Finding> findings_of(const std::map<std::string, Starts>& times, const nlohmann::json& memory,
+                                 const Quality& quality) {
   const char* const source = "P, table of the 13B model";
   std::vector<std::string> savings, peaks;
   std::vector<Verdict> less_memory;
@@ -219,8 +221,8 @@ Page run(Context& context) {
   const Size size = context.choose<Size>({64, 2, 32, 8, 30}, {64, 4, 64, 8, 150}, {128, 4, 64, 8, 200});
   const auto data = text_data(moby_dick(), size.time);
 
-  const nlohmann::json times = context.timed_piece(
-      "times", [&] { return measure_times(size, *data, context.choose(1, 3, 4), context.choose(3, 7, 8)); });
+  const auto times =
+      times_from(context.timed_pieces("times", [&] { return measure_times(size, *data, context.choose(2, 3, 4)); }));
   const nlohmann::json memory = context.piece("memory", [&] { return measure_memory(size, *data); });
   TrainOptions options;
   options.steps = size.steps;

@@ -23,14 +23,16 @@ constexpr char kClaim[] =
 
 constexpr char kDesign[] =
     "Training steps (forward, backward, clipping, AdamW; f32, 2 threads, 512 tokens) of a Llama with two blocks at "
-    "several widths, a decoding step of it (one token, batch 1, nothing cached), and training steps of a GRU language "
-    "model whose gates are normalised at every time step. Each with LayerNorm, RMSNorm and no norm; the norms in eager "
+    "several widths, a decoding step of it (batch 1, the last token of a context of 256, keys and values of the others "
+    "cached), and training steps of a GRU language model whose gates are normalised at every time step. Each with "
+    "LayerNorm, RMSNorm and no norm; the norms in eager "
     "code, fused (this library) and native (PyTorch's). The share of the norms is measured twice. By profile: the time "
     "inside the norms' forward code and in the autograd nodes it made, less what the same places take with no norm "
     "(the "
     "residual additions), over the time of the step. By ablation: 1 - time without norms / time with LayerNorm. Steps "
-    "of all variants are interleaved, from several builds of the models in one process; times are medians with "
-    "intervals from order statistics. Beside each saving stands Amdahl's prediction from the profile: share x (1 - "
+    "of all variants are interleaved, in several process starts; each start gives the median of its steps, and what "
+    "is printed is the median of the starts with its interval from order statistics. Beside each saving stands "
+    "Amdahl's prediction from the profile: share x (1 - "
     "time "
     "of RMSNorm / time of LayerNorm). Codes are compared with themselves; the one mixed row says so.";
 
@@ -50,7 +52,7 @@ struct Workload {
   std::int64_t width;
   bool decode;
   std::function<Model(const NormOptions&)> make;
-  Batch batch;
+  Batch batch;  // decoding: the context, its last token comes
 };
 
 std::vector<std::pair<std::string, NormOptions>> norms_compared() {
@@ -69,27 +71,25 @@ std::function<void()> step_of(const Workload& workload, const NormOptions& norm)
   Model model = workload.make(norm);
   if (!workload.decode) return TrainingStep(model, workload.batch);
   model->eval();
-  return [model, batch = workload.batch] {
-    const torch::NoGradGuard no_grad;
-    model->forward(batch.input);
+  const std::int64_t earlier = workload.batch.input.size(1) - 1;
+  const auto cache = std::make_shared<KeyValueCache>();
+  model->forward_cached(workload.batch.input.slice(1, 0, earlier), *cache);
+  return [model, cache, earlier, token = workload.batch.input.slice(1, earlier)] {
+    cache->length = earlier;
+    model->forward_cached(token, *cache);
   };
 }
 
-nlohmann::json measure(const Workload& workload, int starts, int rounds) {
-  const auto norms = norms_compared();
-  const auto make = [&] {
-    std::vector<Variant> variants;
-    for (const auto& [name, norm] : norms) variants.push_back({name, step_of(workload, norm)});
-    return variants;
-  };
+// {"<norm>": {"seconds": [of every round], "profiled_step": [..], "profiled_norms": [..]}}
+nlohmann::json measure(const Workload& workload, int rounds, int profiled) {
+  std::vector<Variant> variants;
+  for (const auto& [name, norm] : norms_compared()) variants.push_back({name, step_of(workload, norm)});
   nlohmann::json measured;
-  const auto seconds = interleaved_seconds(make, starts, rounds);
-  for (std::size_t i = 0; i < norms.size(); ++i) measured[norms[i].first]["seconds"] = seconds[i];
+  for (const auto& [name, seconds] : named_seconds(variants, rounds).items()) measured[name]["seconds"] = seconds;
 
   // The profile has rounds of its own, because watching costs time.
-  const std::vector<Variant> variants = make();
-  constexpr int kWarmUp = 2;
-  for (int round = 0; round < kWarmUp + rounds; ++round) {
+  constexpr int kWarmUp = 1;
+  for (int round = 0; round < kWarmUp + profiled; ++round) {
     for (const Variant& variant : variants) {
       const NormProfile profile;
       const auto start = std::chrono::steady_clock::now();
@@ -115,14 +115,21 @@ struct Cell {
   std::string where() const { return fmt::format("{}, {}", workload->label, name_of(code)); }
 };
 
-Cell cell_of(const Workload& workload, const nlohmann::json& measured, NormCode code) {
+Starts values_of(const Workload& workload, const std::vector<nlohmann::json>& pieces, const std::string& norm,
+                 const char* what) {
+  return of_starts(pieces, fmt::format("/{}/{}/{}", workload.key, norm, what));
+}
+
+Cell cell_of(const Workload& workload, const std::vector<nlohmann::json>& pieces, NormCode code) {
   const auto values = [&](const std::string& norm, const char* what) {
-    return measured.at(norm).at(what).get<std::vector<double>>();
+    return values_of(workload, pieces, norm, what);
   };
-  const double residual_additions = median(values(kNone, "profiled_norms"));
+  const Starts residual_additions = values(kNone, "profiled_norms");
   const auto net = [&](const std::string& norm) {
-    std::vector<double> seconds = values(norm, "profiled_norms");
-    for (double& s : seconds) s -= residual_additions;
+    Starts seconds = values(norm, "profiled_norms");
+    for (std::size_t start = 0; start < seconds.size(); ++start) {
+      for (double& s : seconds[start]) s -= median(residual_additions[start]);
+    }
     return seconds;
   };
   const std::string layer = norm_name({.kind = NormKind::kLayerNorm, .code = code});
@@ -195,15 +202,15 @@ Plot plot_of(const std::string& title, const std::string& label, const std::vect
 }
 
 // LayerNorm in PyTorch's code against RMSNorm written out: what happens to who follows an article to the letter.
-Table mixed_table(const std::vector<Workload>& workloads, const std::vector<nlohmann::json>& measured) {
+Table mixed_table(const std::vector<Workload>& workloads, const std::vector<nlohmann::json>& pieces) {
   Table table{"Mixed, for warning: PyTorch's LayerNorm replaced by RMSNorm in eager code",
               {"workload", "time with RMSNorm (eager) / time with LayerNorm (native)"},
               {}};
   const std::string layer = norm_name({.kind = NormKind::kLayerNorm, .code = NormCode::kNative});
   const std::string rms = norm_name({.kind = NormKind::kRmsNorm, .code = NormCode::kEager});
-  for (std::size_t i = 0; i < workloads.size(); ++i) {
+  for (const Workload& w : workloads) {
     table.rows.push_back(
-        {workloads[i].label, text(relative(measured[i].at(rms).at("seconds"), measured[i].at(layer).at("seconds")))});
+        {w.label, text(relative(values_of(w, pieces, rms, "seconds"), values_of(w, pieces, layer, "seconds")))});
   }
   return table;
 }
@@ -214,28 +221,25 @@ Page run(Context& context) {
   };
   const auto sizes = context.choose<std::vector<Size>>({{64, 2}}, {{64, 2}, {128, 2}, {256, 2}},
                                                        {{64, 2}, {128, 2}, {256, 2}, {512, 2}, {1024, 1}});
-  const int starts = context.choose(1, 3, 4), rounds = context.choose(6, 7, 8);
-  constexpr std::int64_t kTime = 64, kBatch = 8;
-  const auto text_of_book = text_data(moby_dick(), kTime);
-
+  const int rounds = context.choose(3, 3, 4);
+  constexpr int kProfiled = 3;
+  constexpr std::int64_t kTime = 64, kBatch = 8, kContext = 256;
   std::vector<Workload> workloads;
   for (const bool decode : {false, true}) {
+    const std::int64_t time = decode ? kContext : kTime;
     for (const Size& size : sizes) {
-      const Batch batch = text_of_book->train(1, 0, kBatch);
-      const auto make = [size](const NormOptions& norm) {
+      const auto make = [size, time](const NormOptions& norm) {
         return make_llama({.width = size.width,
                            .layers = size.layers,
                            .heads = size.width / 32,
                            .key_value_heads = size.width / 64,
-                           .context = kTime,
+                           .context = time,
                            .norm = norm});
       };
-      workloads.push_back(
-          {fmt::format("{}-{}", decode ? "decode" : "train", size.width),
-           fmt::format("Llama {}, width {}, {} block{}", decode ? "decoding" : "training", size.width, size.layers,
-                       size.layers == 1 ? "" : "s"),
-           size.width, decode, make,
-           decode ? Batch{batch.input.slice(0, 0, 1).slice(1, 0, 1).contiguous(), torch::Tensor()} : batch});
+      workloads.push_back({fmt::format("{}-{}", decode ? "decode" : "train", size.width),
+                           fmt::format("Llama {}, width {}, {} block{}", decode ? "decoding" : "training", size.width,
+                                       size.layers, size.layers == 1 ? "" : "s"),
+                           size.width, decode, make, text_data(moby_dick(), time)->train(1, 0, decode ? 1 : kBatch)});
     }
   }
   const std::int64_t gru_width = context.choose(64, 128, 256), gru_time = context.choose(8, 32, 32);
@@ -244,17 +248,20 @@ Page run(Context& context) {
                        [gru_width](const NormOptions& norm) { return make_gru({.width = gru_width, .norm = norm}); },
                        text_data(moby_dick(), gru_time)->train(1, 0, 16)});
 
-  std::vector<nlohmann::json> measured;
+  const auto pieces = context.timed_pieces("times", [&] {
+    nlohmann::json measured;
+    for (const Workload& workload : workloads) {
+      // Decoding steps are short: more of them cost nothing.
+      const int factor = workload.decode ? 4 : 1;
+      measured[workload.key] = measure(workload, factor * rounds, factor * kProfiled);
+    }
+    return measured;
+  });
   std::vector<Cell> training, decoding, recurrent;
   for (const Workload& workload : workloads) {
-    // Decoding steps are short: more of them cost nothing.
-    const int factor = workload.decode ? 4 : 1;
-    measured.push_back(context.timed_piece(workload.key, [&] { return measure(workload, starts, factor * rounds); }));
-  }
-  for (std::size_t i = 0; i < workloads.size(); ++i) {
-    const bool gru = workloads[i].key == "gru";
+    const bool gru = workload.key == "gru";
     for (const NormCode code : kCodes) {
-      (gru ? recurrent : workloads[i].decode ? decoding : training).push_back(cell_of(workloads[i], measured[i], code));
+      (gru ? recurrent : workload.decode ? decoding : training).push_back(cell_of(workload, pieces, code));
     }
   }
 
@@ -273,7 +280,7 @@ Page run(Context& context) {
   transformer.insert(transformer.end(), decoding.begin(), decoding.end());
   page.parts.push_back(table_of("The Llama: training and decoding steps", transformer));
   page.parts.push_back(table_of("The GRU: training steps", recurrent));
-  page.parts.push_back(mixed_table(workloads, measured));
+  page.parts.push_back(mixed_table(workloads, pieces));
   const auto predicted = [](const Cell& c) { return Interval{c.predicted, c.predicted, c.predicted}; };
   page.parts.push_back(plot_of(
       "LayerNorm's share of a training step", "share (%)", training,

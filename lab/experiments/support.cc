@@ -108,15 +108,11 @@ std::vector<std::vector<double>> interleaved_seconds(const std::vector<Variant>&
   return seconds;
 }
 
-std::vector<std::vector<double>> interleaved_seconds(const std::function<std::vector<Variant>()>& make, int starts,
-                                                     int rounds, int warm_up) {
-  std::vector<std::vector<double>> all;
-  for (int start = 0; start < starts; ++start) {
-    const auto seconds = interleaved_seconds(make(), rounds, warm_up);
-    all.resize(seconds.size());
-    for (std::size_t v = 0; v < seconds.size(); ++v) all[v].insert(all[v].end(), seconds[v].begin(), seconds[v].end());
-  }
-  return all;
+nlohmann::json named_seconds(const std::vector<Variant>& variants, int rounds) {
+  const auto seconds = interleaved_seconds(variants, rounds);
+  nlohmann::json named;
+  for (std::size_t i = 0; i < variants.size(); ++i) named[variants[i].name] = seconds[i];
+  return named;
 }
 
 std::vector<double> ratios(const std::vector<double>& a, const std::vector<double>& b) {
@@ -128,6 +124,32 @@ std::vector<double> differences(const std::vector<double>& a, const std::vector<
 }
 
 Interval relative(const std::vector<double>& a, const std::vector<double>& b) { return median_interval(ratios(a, b)); }
+
+Starts of_starts(const std::vector<nlohmann::json>& pieces, const std::string& path) {
+  Starts starts;
+  for (const nlohmann::json& piece : pieces) {
+    starts.push_back(piece.at(nlohmann::json::json_pointer(path)).get<std::vector<double>>());
+  }
+  return starts;
+}
+
+Starts ratios(const Starts& a, const Starts& b) {
+  if (a.size() != b.size()) throw std::invalid_argument("pairs of starts must be as many on both sides");
+  Starts result(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) result[i] = ratios(a[i], b[i]);
+  return result;
+}
+
+Interval median_interval(const Starts& starts) {
+  std::vector<double> medians(starts.size());
+  std::transform(starts.begin(), starts.end(), medians.begin(),
+                 [](const std::vector<double>& rounds) { return median(rounds); });
+  return median_interval(medians);
+}
+
+Interval relative(const Starts& a, const Starts& b) { return median_interval(ratios(a, b)); }
+
+double median(const Starts& starts) { return median_interval(starts).estimate; }
 
 Interval relative_mean(const std::vector<double>& a, const std::vector<double>& b) {
   const auto logarithm = [](double x) { return std::log(x); };

@@ -35,10 +35,8 @@ struct Variant {
 // to round, so that a slow moment of the machine meets all of them. `warm_up` rounds before are not counted.
 std::vector<std::vector<double>> interleaved_seconds(const std::vector<Variant>& variants, int rounds, int warm_up = 2);
 
-// The same from several starts: `make` builds the variants anew (models, buffers) for each, and the rounds of all
-// starts follow each other in the result. All starts must make the same variants.
-std::vector<std::vector<double>> interleaved_seconds(const std::function<std::vector<Variant>()>& make, int starts,
-                                                     int rounds, int warm_up = 2);
+// The same by the names of the variants, as a piece keeps it.
+nlohmann::json named_seconds(const std::vector<Variant>& variants, int rounds);
 
 // Each value over its partner: a[i] / b[i].
 std::vector<double> ratios(const std::vector<double>& a, const std::vector<double>& b);
@@ -46,6 +44,17 @@ std::vector<double> differences(const std::vector<double>& a, const std::vector<
 
 // a relative to b, of paired times: the median of the ratios, with its interval.
 Interval relative(const std::vector<double>& a, const std::vector<double>& b);
+
+// What several process starts measured: [start][round]. Rounds of a start are not independent of each other, so each
+// start gives one number, its median, and intervals are those over the starts.
+using Starts = std::vector<std::vector<double>>;
+
+// The list at `path` ("/train-64/none/seconds") in the piece of every start.
+Starts of_starts(const std::vector<nlohmann::json>& pieces, const std::string& path);
+Starts ratios(const Starts& a, const Starts& b);
+Interval median_interval(const Starts& starts);
+Interval relative(const Starts& a, const Starts& b);
+double median(const Starts& starts);
 
 // Of qualities, by seed. Values and pairs with a number that is not finite (a run diverged, a loss was never reached)
 // are left out; with fewer than two left the interval is the whole line, and decides nothing. a relative to b, of

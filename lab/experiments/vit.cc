@@ -38,9 +38,9 @@ constexpr const char* kDesign =
     "steps "
     "of fine-tuning. (3) LayerNorm stays, as many more steps: what the steps alone bring. (4) Exact conversion by this "
     "project's converter: no step at all. (5) For comparison, the same network with RMSNorm from the start, for the "
-    "steps of the first training. Times are medians of ratios over interleaved rounds and several builds of the "
-    "models, "
-    "in one process: a training step (forward, backward, AdamW) and a forward pass, fused against fused, eager against "
+    "steps of the first training. The learning rates were tuned for none of them. Times are medians of ratios over "
+    "interleaved rounds, in several process starts: a training step (forward, backward, AdamW) and a forward pass, "
+    "fused against fused, eager against "
     "eager, native against native. Beside each stands Amdahl's prediction from the norms alone.";
 
 constexpr const char* kRule =
@@ -244,25 +244,46 @@ std::function<void()> forward_pass(const TimedCase& timed, NormKind kind, std::i
   };
 }
 
-// Seconds of every round: of LayerNorm, of RMSNorm.
-nlohmann::json paired_seconds(const std::function<std::function<void()>(NormKind)>& make_run, int starts, int rounds) {
-  const auto seconds = interleaved_seconds(
-      [&] {
-        return std::vector<Variant>{{"layer_norm", make_run(NormKind::kLayerNorm)},
-                                    {"rms_norm", make_run(NormKind::kRmsNorm)}};
-      },
-      starts, rounds);
-  return {{"layer_norm", seconds[0]}, {"rms_norm", seconds[1]}};
+// What is timed of a case, each with LayerNorm and with RMSNorm.
+struct Quantity {
+  const char* key;
+  bool slow;  // fewer rounds
+  std::function<std::function<void()>(const TimedCase&, NormKind)> make_run;
+};
+const std::vector<Quantity>& quantities() {
+  static const std::vector<Quantity> all = {
+      {"step", true, training_step},
+      {"norms", false, norms_of_step},
+      {"forward_1", false, [](const TimedCase& timed, NormKind kind) { return forward_pass(timed, kind, 1); }},
+      {"forward_32", true, [](const TimedCase& timed, NormKind kind) { return forward_pass(timed, kind, kBatch); }}};
+  return all;
+}
+
+std::string key_of(const TimedCase& timed, const Quantity& quantity) {
+  return fmt::format("{}-{}-{}", quantity.key, name_of(timed.code), timed.width);
+}
+
+// Of one start: {"step-fused-64": {"layer_norm": [seconds of every round], "rms_norm": [..]}, ..}.
+nlohmann::json time_once(int slow_rounds, int fast_rounds) {
+  nlohmann::json result;
+  for (const TimedCase& timed : timed_cases()) {
+    for (const Quantity& quantity : quantities()) {
+      std::vector<Variant> variants;
+      for (const NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {
+        variants.push_back({name_of(kind), quantity.make_run(timed, kind)});
+      }
+      result[key_of(timed, quantity)] = named_seconds(variants, quantity.slow ? slow_rounds : fast_rounds);
+    }
+  }
+  return result;
 }
 
 struct Times {
-  std::vector<double> layer_norm, rms_norm;
+  Starts layer_norm, rms_norm;
   Interval saved() const { return saving(relative(rms_norm, layer_norm)); }
 };
 
-Times times_from(const nlohmann::json& json) { return {json.at("layer_norm"), json.at("rms_norm")}; }
-
-struct TimedRow {
+struct TimedRow {  // in the order of quantities()
   TimedCase timed;
   Times step, norms, forward_one, forward_batch;
   double predicted_saving() const {  // Amdahl
@@ -272,19 +293,18 @@ struct TimedRow {
 };
 
 std::vector<TimedRow> time_all(Context& context) {
-  const int starts = context.choose(1, 2, 3);
+  const int slow = context.choose(2, 5, 7), fast = context.choose(3, 13, 20);
+  const auto pieces = context.timed_pieces("times", [&] { return time_once(slow, fast); });
   std::vector<TimedRow> rows;
   for (const TimedCase& timed : timed_cases()) {
-    const auto measure = [&](const char* what, int rounds,
-                             const std::function<std::function<void()>(NormKind)>& make_run) {
-      return times_from(context.timed_piece(fmt::format("{}-{}-{}", what, name_of(timed.code), timed.width),
-                                            [&] { return paired_seconds(make_run, starts, rounds); }));
-    };
-    const int slow = context.choose(3, 15, 20), fast = context.choose(5, 40, 60);
-    rows.push_back({timed, measure("step", slow, [&](NormKind kind) { return training_step(timed, kind); }),
-                    measure("norms", fast, [&](NormKind kind) { return norms_of_step(timed, kind); }),
-                    measure("forward_1", fast, [&](NormKind kind) { return forward_pass(timed, kind, 1); }),
-                    measure("forward_32", slow, [&](NormKind kind) { return forward_pass(timed, kind, kBatch); })});
+    std::vector<Times> times;
+    for (const Quantity& quantity : quantities()) {
+      const auto seconds = [&](NormKind kind) {
+        return of_starts(pieces, fmt::format("/{}/{}", key_of(timed, quantity), name_of(kind)));
+      };
+      times.push_back({seconds(NormKind::kLayerNorm), seconds(NormKind::kRmsNorm)});
+    }
+    rows.push_back({timed, times[0], times[1], times[2], times[3]});
   }
   return rows;
 }

@@ -23,10 +23,11 @@ class AttentionImpl : public torch::nn::Module {
     c_proj_ = register_module("c_proj", conv1d(options.width, options.width, residual_deviation(options.layers)));
   }
 
-  Tensor forward(const Tensor& x) {
+  Tensor forward(const Tensor& x, const std::optional<CachedTokens>& cached) {
     const auto qkv = c_attn_->forward(x).chunk(3, -1);
     const auto of_heads = [this](const Tensor& part) { return split_heads(part, heads_).transpose(1, 2); };
-    return c_proj_->forward(attend(of_heads(qkv[0]), of_heads(qkv[1]), of_heads(qkv[2]), /*causal=*/true));
+    const Tensor q = of_heads(qkv[0]), k = of_heads(qkv[1]), v = of_heads(qkv[2]);
+    return c_proj_->forward(cached ? attend_cached(q, k, v, *cached) : attend(q, k, v, /*causal=*/true));
   }
 
  private:
@@ -67,9 +68,9 @@ class BlockImpl : public torch::nn::Module {
     if (after) after_mlp_ = norm(before ? "ln_2_out" : "ln_2");
   }
 
-  Stream forward(const Stream& stream) {
-    const Stream middle =
-        sub_layer(stream, before_attention_, after_attention_, [&](const Tensor& x) { return attention_->forward(x); });
+  Stream forward(const Stream& stream, const std::optional<CachedTokens>& cached) {
+    const Stream middle = sub_layer(stream, before_attention_, after_attention_,
+                                    [&](const Tensor& x) { return attention_->forward(x, cached); });
     return sub_layer(middle, before_mlp_, after_mlp_, [&](const Tensor& x) { return mlp_->forward(x); });
   }
 
@@ -84,7 +85,7 @@ TORCH_MODULE(Block);
 // the stream (post) there is none.
 class DecoderImpl : public torch::nn::Module {
  public:
-  explicit DecoderImpl(const Gpt2Options& options) {
+  explicit DecoderImpl(const Gpt2Options& options) : context_(options.context) {
     wte = register_module("wte", make_embedding(options.vocabulary, options.width));
     wpe_ = register_module("wpe", make_embedding(options.context, options.width));
     blocks_ = register_module("h", torch::nn::ModuleList());
@@ -94,15 +95,20 @@ class DecoderImpl : public torch::nn::Module {
     }
   }
 
-  Tensor forward(const Tensor& tokens) {
-    Stream stream = {wte->forward(tokens) + wpe_->weight.narrow(0, 0, tokens.size(1)), {}};
-    for (const auto& block : *blocks_) stream = block->as<BlockImpl>()->forward(stream);
+  Tensor forward(const Tensor& tokens, KeyValueCache* cache = nullptr) {
+    const std::int64_t first = cache == nullptr ? 0 : cache->length;
+    Stream stream = {wte->forward(tokens) + wpe_->weight.narrow(0, first, tokens.size(1)), {}};
+    for (std::size_t i = 0; i < blocks_->size(); ++i) {
+      stream = blocks_->ptr<BlockImpl>(i)->forward(stream, cached_tokens(cache, i, context_));
+    }
+    if (cache != nullptr) cache->length += tokens.size(1);
     return norm_.is_empty() ? stream.sum() : stream.normalised(norm_);
   }
 
   torch::nn::Embedding wte{nullptr};
 
  private:
+  std::int64_t context_;
   torch::nn::Embedding wpe_{nullptr};
   torch::nn::ModuleList blocks_{nullptr};
   Norm norm_{nullptr};
@@ -119,6 +125,12 @@ class Gpt2Impl : public ModelImpl {
   Tensor forward(const Tensor& tokens) override {
     check_tokens(tokens, options_.vocabulary, options_.context);
     return torch::linear(decoder_->forward(tokens), decoder_->wte->weight);
+  }
+
+  Tensor forward_cached(const Tensor& tokens, KeyValueCache& cache) override {
+    const torch::NoGradGuard no_gradient;
+    check_tokens(tokens, options_.vocabulary, options_.context, cache.length);
+    return torch::linear(decoder_->forward(tokens, &cache), decoder_->wte->weight);
   }
 
  private:

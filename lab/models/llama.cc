@@ -32,7 +32,7 @@ class AttentionImpl : public torch::nn::Module {
         register_module("o_proj", Linear(width, width, LinearOptions{.deviation = residual_deviation(options.layers)}));
   }
 
-  Tensor forward(const Tensor& x, const Rotation& rotation) {
+  Tensor forward(const Tensor& x, const Rotation& rotation, const std::optional<CachedTokens>& cached) {
     Tensor q = split_heads(q_proj_->forward(x), heads_);
     Tensor k = split_heads(k_proj_->forward(x), key_value_heads_);
     Tensor v = split_heads(v_proj_->forward(x), key_value_heads_).transpose(1, 2);
@@ -40,8 +40,10 @@ class AttentionImpl : public torch::nn::Module {
       q = q_norm_->forward(q);
       k = k_norm_->forward(k);
     }
-    q = rotation(q.transpose(1, 2));
-    k = rotation(k.transpose(1, 2));
+    const std::int64_t first = cached ? cached->length : 0;
+    q = rotation(q.transpose(1, 2), first);
+    k = rotation(k.transpose(1, 2), first);
+    if (cached) return o_proj_->forward(attend_cached(q, k, v, *cached));
     // Each key and value head serves a group of query heads.
     if (const std::int64_t group = heads_ / key_value_heads_; group > 1) {
       k = k.repeat_interleave(group, 1);
@@ -96,9 +98,9 @@ class BlockImpl : public torch::nn::Module {
     if (after) after_mlp_ = norm("post_feedforward_layernorm");
   }
 
-  Stream forward(const Stream& stream, const Rotation& rotation) {
+  Stream forward(const Stream& stream, const Rotation& rotation, const std::optional<CachedTokens>& cached) {
     const Stream middle = sub_layer(stream, before_attention_, after_attention_,
-                                    [&](const Tensor& x) { return attention_->forward(x, rotation); });
+                                    [&](const Tensor& x) { return attention_->forward(x, rotation, cached); });
     return sub_layer(middle, before_mlp_, after_mlp_, [&](const Tensor& x) { return mlp_->forward(x); });
   }
 
@@ -120,7 +122,7 @@ Stream recomputed_block(Block block, const Stream& stream, const Rotation& rotat
   };
   const auto out = [](const std::vector<Tensor>& t) { return Stream{t[0], t.size() > 1 ? t[1] : Tensor()}; };
   const auto work = [block, rotation, in, out](const std::vector<Tensor>& inputs) mutable {
-    return in(block->forward(out(inputs), rotation));
+    return in(block->forward(out(inputs), rotation, std::nullopt));
   };
   return out(recomputed(work, in(stream), trained));
 }
@@ -145,7 +147,9 @@ LlamaOptions checked(LlamaOptions options) {
 class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(const LlamaOptions& options)
-      : recompute_(options.recompute), rotation_(options.context, options.width / options.heads, options.rope_theta) {
+      : recompute_(options.recompute),
+        context_(options.context),
+        rotation_(options.context, options.width / options.heads, options.rope_theta) {
     embed_tokens = register_module("embed_tokens", make_embedding(options.vocabulary, options.width));
     blocks_ = register_module("layers", torch::nn::ModuleList());
     for (std::int64_t i = 0; i < options.layers; ++i) blocks_->push_back(Block(options));
@@ -154,12 +158,15 @@ class DecoderImpl : public torch::nn::Module {
     }
   }
 
-  Tensor forward(const Tensor& tokens) {
+  Tensor forward(const Tensor& tokens, KeyValueCache* cache = nullptr) {
     Stream stream = {embed_tokens->forward(tokens), {}};
-    for (const auto& module : *blocks_) {
-      Block block(std::dynamic_pointer_cast<BlockImpl>(module));
-      stream = recompute_ ? recomputed_block(block, stream, rotation_) : block->forward(stream, rotation_);
+    for (std::size_t i = 0; i < blocks_->size(); ++i) {
+      Block block(blocks_->ptr<BlockImpl>(i));
+      const auto cached = cached_tokens(cache, i, context_);
+      stream = recompute_ && !cached ? recomputed_block(block, stream, rotation_)
+                                     : block->forward(stream, rotation_, cached);
     }
+    if (cache != nullptr) cache->length += tokens.size(1);
     return norm_.is_empty() ? stream.sum() : stream.normalised(norm_);
   }
 
@@ -167,6 +174,7 @@ class DecoderImpl : public torch::nn::Module {
 
  private:
   bool recompute_;
+  std::int64_t context_;
   Rotation rotation_;
   torch::nn::ModuleList blocks_{nullptr};
   Norm norm_{nullptr};
@@ -182,11 +190,20 @@ class LlamaImpl : public ModelImpl {
 
   Tensor forward(const Tensor& tokens) override {
     check_tokens(tokens, options_.vocabulary, options_.context);
-    const Tensor x = decoder_->forward(tokens);
-    return options_.tied ? torch::linear(x, decoder_->embed_tokens->weight) : lm_head_->forward(x);
+    return logits(decoder_->forward(tokens));
+  }
+
+  Tensor forward_cached(const Tensor& tokens, KeyValueCache& cache) override {
+    const torch::NoGradGuard no_gradient;
+    check_tokens(tokens, options_.vocabulary, options_.context, cache.length);
+    return logits(decoder_->forward(tokens, &cache));
   }
 
  private:
+  Tensor logits(const Tensor& x) {
+    return options_.tied ? torch::linear(x, decoder_->embed_tokens->weight) : lm_head_->forward(x);
+  }
+
   LlamaOptions options_;
   Decoder decoder_{nullptr};
   Linear lm_head_{nullptr};

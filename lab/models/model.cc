@@ -21,6 +21,10 @@ std::vector<std::pair<std::string, NormImpl*>> ModelImpl::norms() {
   return found;
 }
 
+torch::Tensor ModelImpl::forward_cached(const torch::Tensor&, KeyValueCache&) {
+  throw std::logic_error("this model keeps no keys and values");
+}
+
 std::int64_t ModelImpl::parameter_count() const {
   std::int64_t count = 0;
   for (const auto& parameter : parameters()) count += parameter.numel();
@@ -36,13 +40,14 @@ void require_heads(std::int64_t width, std::int64_t heads) {
           fmt::format("a multiple of the heads, {}", heads));
 }
 
-void check_tokens(const torch::Tensor& tokens, std::int64_t vocabulary, std::int64_t time_limit) {
+void check_tokens(const torch::Tensor& tokens, std::int64_t vocabulary, std::int64_t time_limit, std::int64_t before) {
   if (tokens.dim() != 2 || tokens.scalar_type() != torch::kLong || tokens.numel() == 0) {
     throw std::invalid_argument(fmt::format("input is {} {}; it must be tokens [batch, time] of type Long, not empty",
                                             c10::toString(tokens.scalar_type()), c10::str(tokens.sizes())));
   }
   if (time_limit > 0) {
-    require(tokens.size(1) <= time_limit, "time", tokens.size(1), fmt::format("at most the context, {}", time_limit));
+    require(before + tokens.size(1) <= time_limit, "time", before + tokens.size(1),
+            fmt::format("at most the context, {}", time_limit));
   }
   const auto [low, high] = torch::aminmax(tokens);
   const std::string rule = fmt::format("from 0 to {}, the vocabulary", vocabulary - 1);

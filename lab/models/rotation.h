@@ -22,9 +22,10 @@ struct Rotation {
     sines = angles.sin();
   }
 
-  // x [batch, heads, time, head_width]. (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head.
-  torch::Tensor operator()(const torch::Tensor& x) const {
-    const auto of_x = [&x](const torch::Tensor& table) { return table.narrow(0, 0, x.size(2)).to(x.scalar_type()); };
+  // x [batch, heads, time, head_width], whose first token stands at position `first`. (a, b) -> (a cos - b sin,
+  // b cos + a sin), a and b the halves of a head.
+  torch::Tensor operator()(const torch::Tensor& x, std::int64_t first = 0) const {
+    const auto of_x = [&](const torch::Tensor& table) { return table.narrow(0, first, x.size(2)).to(x.scalar_type()); };
     const auto halves = x.chunk(2, -1);
     return x * of_x(cosines) + torch::cat({-halves[1], halves[0]}, -1) * of_x(sines);
   }

@@ -43,8 +43,13 @@ std::string generate(ModelImpl& model, const std::string& prompt, const Generate
   model.eval();
   at::Generator generator = at::detail::createCPUGenerator(options.seed);
   std::string text = prompt;
+  KeyValueCache cache;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    const torch::Tensor logits = model.forward(tokens_of(text, options.context));
+    const bool fits = text.size() <= static_cast<std::size_t>(options.context);
+    const torch::Tensor logits =
+        fits ? model.forward_cached(tokens_of(text.substr(static_cast<std::size_t>(cache.length)), options.context),
+                                    cache)
+             : model.forward(tokens_of(text, options.context));
     if (logits.size(-1) > kBytes) {
       tools::fail_input("the model's vocabulary is {}; it must be at most {}, one token a byte", logits.size(-1),
                         kBytes);

@@ -17,8 +17,9 @@ struct GenerateOptions {
   std::uint64_t seed = 1;      // of the draws
 };
 
-// The continuation of `prompt`, without it. Bytes, which may end inside a character of UTF-8. The model reads its whole
-// context again for every token: nothing is cached.
+// The continuation of `prompt`, without it. Bytes, which may end inside a character of UTF-8. The model keeps keys and
+// values, so that it reads each token once, until its context is full: from there on every token moves by one place at
+// each step, and the whole context is read again.
 std::string generate(ModelImpl& model, const std::string& prompt, const GenerateOptions& options);
 
 // The last `context` bytes of a text as tokens [1, time].

@@ -291,6 +291,10 @@ TEST(Generate, DrawsByProbability) {
       for (int i = 0; i < 3; ++i) logits.select(-1, 'a' + i).fill_(i * std::log(2.0));
       return logits;
     }
+    torch::Tensor forward_cached(const torch::Tensor& tokens, KeyValueCache& cache) override {
+      cache.length += tokens.size(1);
+      return forward(tokens);
+    }
   };
   Fixed model;
   GenerateOptions options;

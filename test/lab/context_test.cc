@@ -194,7 +194,45 @@ TEST_F(Pieces, a_process_that_dies_gives_its_turn_back) {
 TEST_F(Pieces, one_at_a_time) {
   Context context(Scale::kSmoke, folder(), false);
   EXPECT_THROW(context.piece("a-1", [&] { return context.piece("a-2", [] { return json(1); }); }), std::logic_error);
-  EXPECT_EQ(context.timed_piece("a-1", [] { return json(7); }), json(7));
+  EXPECT_EQ(context.timed_pieces("a", [] { return json(7); }).front(), json(7));
+}
+
+// What the program does, without another process.
+TEST_F(Pieces, each_timed_piece_is_made_by_its_own_start) {
+  int started = 0;
+  const auto experiment = [&](Context& context) {
+    context.piece("first", [] { return json(1); });
+    const std::vector<json> times = context.timed_pieces("a", [&] { return json(started); });
+    context.piece("last", [] { return json(2); });
+    return times;
+  };
+  std::vector<std::string> keys;
+  Context context(Scale::kSmoke, folder(), false);
+  context.start_with([&](const std::string& key) {
+    keys.push_back(key);
+    ++started;
+    Context started_one(Scale::kSmoke, folder(), false);
+    started_one.only(key);
+    EXPECT_THROW(experiment(started_one), PieceMade);
+    EXPECT_FALSE(fs::exists(folder() / "last.json"));
+  });
+  EXPECT_EQ(experiment(context), (std::vector<json>{1, 2}));
+  EXPECT_EQ(keys, (std::vector<std::string>{"a-1", "a-2"}));
+  EXPECT_EQ(experiment(context), (std::vector<json>{1, 2}));  // read
+  EXPECT_EQ(keys.size(), 2u);
+}
+
+TEST_F(Pieces, a_start_that_makes_nothing_is_noticed) {
+  Context context(Scale::kSmoke, folder(), false);
+  context.start_with([](const std::string&) {});
+  EXPECT_THROW(context.timed_pieces("a", [] { return json(1); }), tools::ToolError);
+}
+
+TEST_F(Pieces, the_process_of_one_piece_makes_no_other) {
+  Context context(Scale::kSmoke, folder(), false);
+  context.only("a-2");
+  EXPECT_THROW(context.timed_pieces("a", [] { return json(1); }), MissingPiece);
+  EXPECT_FALSE(fs::exists(file()));
 }
 
 }  // namespace

@@ -78,6 +78,11 @@ TEST(Numbers, StepsToALoss) {
   EXPECT_TRUE(std::isnan(steps_to(run, 0.5, 1)));
 }
 
+TEST(Numbers, PairsStayTogether) {
+  EXPECT_EQ(differences({3, 1, 2}, {2, 1, 4}), (std::vector<double>{1, 0, -2}));
+  EXPECT_EQ(ratios(std::vector<double>{3, 1, 2}, {2, 1, 4}), (std::vector<double>{1.5, 1, 0.5}));
+}
+
 TEST(Numbers, PairsThatAreNotFiniteAreLeftOut) {
   const double nan = std::nan("");
   EXPECT_DOUBLE_EQ(mean_difference({1, nan, 3}, {0, 0, 2}).estimate, 1);
@@ -89,6 +94,23 @@ TEST(Numbers, IntervalsShowTheDecimalsOfTheirWidth) {
   EXPECT_EQ(text(Interval{1.04, 1.01, 1.07}), "1.04 [1.01, 1.07]");
   EXPECT_EQ(percent(Interval{0.095, 0.081, 0.109}), "9.5 [8.1, 10.9] %");
   EXPECT_EQ(bytes(1536), "1.50 KiB");
+}
+
+// Three starts of three rounds, whose first one is slow: it moves neither a start's number nor the interval.
+TEST(Numbers, EachStartGivesOneNumber) {
+  const auto start = [](double ratio) {
+    return nlohmann::json{{"x", {{"a", {100 * ratio, 5 * ratio, 2 * ratio}}, {"b", {10, 5, 2}}}}};
+  };
+  const std::vector<nlohmann::json> pieces = {start(0.5), start(4), start(2)};
+  const Starts a = of_starts(pieces, "/x/a"), b = of_starts(pieces, "/x/b");
+  const Interval found = relative(a, b);
+  EXPECT_EQ(found.estimate, 2);
+  EXPECT_EQ(found.low, 0.5);
+  EXPECT_EQ(found.high, 4);
+  EXPECT_EQ(median(a), 10);  // of 2.5, 20 and 10
+  EXPECT_EQ(relative(ratios(a, b), ratios(b, a)).estimate, 4);
+  EXPECT_THROW(ratios(a, Starts{{1}}), std::invalid_argument);
+  EXPECT_THROW(of_starts(pieces, "/x/c"), nlohmann::json::exception);
 }
 
 TEST(AllocationMeter, CountsWhatLivesAndThePeak) {

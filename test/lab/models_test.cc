@@ -136,6 +136,19 @@ double relative(const Tensor& a, const Tensor& b) {
   return ((a - b).abs().max() / b.abs().max()).to(torch::kDouble).item<double>();
 }
 
+std::vector<Architecture> transformers_of_tokens() {
+  std::vector<Architecture> all = architectures();
+  std::erase_if(all, [](const Architecture& a) { return a.images || a.name == "gru"; });
+  all.push_back({"llama, one head for all",
+                 [](const NormOptions& norm) {
+                   LlamaOptions options = small_llama(norm);
+                   options.key_value_heads = 1;
+                   return make_llama(options);
+                 },
+                 false});
+  return all;
+}
+
 struct Bf16 {
   Bf16() {
     at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -542,6 +555,60 @@ TEST_F(LabModels, Messages) {
                  "rank of an adapter is 0");
   expect_refusal([] { placement("after"); }, "placement is \"after\"; it must be one of pre, post, both");
   expect_refusal([] { Linear(4, 4)->forward(torch::zeros({2, 5})); }, "input is 5; it must be 4");
+}
+
+// ---- Keys and values that are kept
+
+// One by one, and in parts of every size: the logits are those of the whole, to what f64 rounds.
+TEST(KeyValueCache, LogitsAreThoseOfTheWholeText) {
+  for (const Architecture& a : transformers_of_tokens()) {
+    for (const NormOptions& norm : norms_of(a, NormCode::kFused)) {
+      const Model model = made(a, norm, torch::kDouble);
+      const Tensor tokens = input_of(a), whole = model->forward(tokens);
+      const std::int64_t time = tokens.size(1);
+      for (std::int64_t part = 1; part <= time; ++part) {
+        KeyValueCache cache;
+        std::vector<Tensor> logits;
+        for (std::int64_t at = 0; at < time; at += part) {
+          logits.push_back(model->forward_cached(tokens.slice(1, at, at + part), cache));
+          EXPECT_FALSE(logits.back().requires_grad());
+        }
+        EXPECT_EQ(cache.length, time);
+        EXPECT_LT(relative(torch::cat(logits, 1), whole), 1e-13) << a.name << ", parts of " << part;
+      }
+    }
+  }
+}
+
+TEST(KeyValueCache, ForgetsTheLastTokens) {
+  for (const Architecture& a : transformers_of_tokens()) {
+    const Model model = made(a, {}, torch::kDouble);
+    const Tensor tokens = input_of(a);
+    KeyValueCache cache;
+    model->forward_cached(tokens, cache);
+    cache.length = 3;
+    const Tensor others = tokens.slice(1, 3).flip(1);
+    const Tensor whole = model->forward(torch::cat({tokens.slice(1, 0, 3), others}, 1)).slice(1, 3);
+    EXPECT_LT(relative(model->forward_cached(others, cache), whole), 1e-13) << a.name;
+  }
+}
+
+TEST(KeyValueCache, HasRoomForTheContext) {
+  for (const Architecture& a : transformers_of_tokens()) {
+    const Model model = made(a, {}, torch::kFloat);
+    KeyValueCache cache;
+    model->forward_cached(input_of(a), cache);                 // 7
+    model->forward_cached(input_of(a).slice(1, 0, 1), cache);  // 8, the context
+    expect_refusal([&] { model->forward_cached(input_of(a).slice(1, 0, 1), cache); },
+                   "time is 9; it must be at most the context, 8");
+    EXPECT_EQ(cache.length, 8);
+  }
+}
+
+TEST(KeyValueCache, OtherModelsHaveNone) {
+  KeyValueCache cache;
+  const Model model = make_gru({.vocabulary = 11, .width = 8});
+  EXPECT_THROW(model->forward_cached(torch::zeros({1, 1}, torch::kLong), cache), std::logic_error);
 }
 
 }  // namespace

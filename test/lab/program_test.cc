@@ -28,7 +28,6 @@ class LabProgram : public Cli {};
 TEST_F(LabProgram, help_has_examples_and_exit_codes) {
   const std::string main = run({"--help"}).out;
   for (const ExitCodeText& entry : kExitCodes) EXPECT_NE(main.find(entry.meaning), std::string::npos) << entry.meaning;
-  EXPECT_EQ(main.find("measure-cost"), std::string::npos);
   for (const char* command : {"list", "run", "report", "soak"}) {
     EXPECT_NE(main.find(std::string("\n  ") + command), std::string::npos) << command;
     const Outcome help = run({command, "--help"});

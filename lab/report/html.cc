@@ -36,7 +36,7 @@ td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowra
 .verdict { font-weight: 600; }
 .v0 { color: #00634a; } .v1 { color: #a63f00; } .v2 { color: #6b4e00; } .v3, .v4 { color: #444; }
 .plots { display: flex; flex-wrap: wrap; gap: 1rem 2rem; }
-figure { margin: 1rem 0; flex: 1 1 300px; min-width: 0; max-width: 36rem; break-inside: avoid; }
+figure { margin: 1rem 0; flex: 1 1 26rem; min-width: 0; max-width: 30rem; break-inside: avoid; }
 figcaption { font-weight: 600; font-size: .95rem; }
 svg { display: block; width: 100%; height: auto; }
 @media (max-width: 700px) {

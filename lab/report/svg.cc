@@ -59,8 +59,19 @@ class Drawing {
     body_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
   }
 
-  double px(double value) const { return left_ + x_.share(value) * (right_ - left_); }
+  double px(double value) const { return left_ + inset_ + x_.share(value) * (right_ - left_ - 2 * inset_); }
   double py(double value) const { return bottom_ - y_.share(value) * (bottom_ - top_); }
+  // The end of an interval. One that reaches to zero on a logarithmic axis, or without end, ends at the frame.
+  double end_py(double value, double frame) const { return y_.shows(value) ? py(value) : frame; }
+
+  bool has_bars(const Series& s) const {
+    const std::size_t count = s.x.size();
+    return count > 0 && s.low.size() >= count && s.high.size() >= count && (!plot_.lines || count <= kMostBars);
+  }
+  // From the x of its points, so that the bars of several series stand side by side.
+  double shift(std::size_t index) const {
+    return (static_cast<double>(index) - (static_cast<double>(plot_.series.size()) - 1) / 2) * kBarStep;
+  }
 
   void lay_out() {
     const auto y_lines = wrapped(plot_.y_label, kPlotHeight, kFont);
@@ -70,6 +81,9 @@ class Drawing {
     right_ = plot_.same_scale ? left_ + kPlotHeight : kSvgWidth - 16;  // both axes have one range
     top_ = 12;
     bottom_ = top_ + kPlotHeight;
+    for (const Series& s : plot_.series) {
+      if (has_bars(s)) inset_ = -shift(0);
+    }
     while (x_.ticks().size() > 2 && ticks_overlap()) x_.thin_out();
     for (std::size_t i = 0; i < y_lines.size(); ++i) {
       const double x = 6 + kFont + kLine * static_cast<double>(i), y = (top_ + bottom_) / 2;
@@ -158,11 +172,9 @@ class Drawing {
     const Series& s = plot_.series[index];
     const std::string_view colour = kColours[index % std::size(kColours)];
     const std::size_t count = std::min(s.x.size(), s.y.size());
-    const bool interval = s.low.size() >= count && s.high.size() >= count && count > 0;
-    const bool bars = interval && (!plot_.lines || count <= kMostBars);
-    const double shift =
-        bars ? (static_cast<double>(index) - (static_cast<double>(plot_.series.size()) - 1) / 2) * kBarStep : 0;
-    if (interval && !bars) band(s, count, colour);
+    const bool bars = has_bars(s);
+    const double aside = bars ? shift(index) : 0;
+    if (!bars && s.low.size() >= count && s.high.size() >= count) band(s, count, colour);
     std::string line;
     bool pen_down = false;
     for (std::size_t i = 0; i < count; ++i) {
@@ -171,7 +183,7 @@ class Drawing {
         pen_down = false;
         continue;
       }
-      line += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", px(s.x[i]) + shift, py(s.y[i]));
+      line += fmt::format("{}{:.1f} {:.1f}", pen_down ? "L" : "M", px(s.x[i]) + aside, py(s.y[i]));
       pen_down = true;
     }
     if (plot_.lines && !line.empty()) {
@@ -183,11 +195,15 @@ class Drawing {
     const std::size_t every = plot_.lines && count > kMostMarked ? count / 8 : 1;
     for (std::size_t i = every > 1 ? index * every / 7 % every : 0; i < count; i += every) {
       if (!drawn(s, i)) continue;
-      const double x = px(s.x[i]) + shift;
-      if (bars && y_.shows(s.low[i]) && y_.shows(s.high[i])) {
-        add("<path class=\"interval\" d=\"M{0:.1f} {1:.1f}V{2:.1f}M{3:.1f} {1:.1f}h6M{3:.1f} {2:.1f}h6\" fill=\"none\" "
-            "stroke=\"{4}\" stroke-width=\"1.4\"/>",
-            x, py(s.low[i]), py(s.high[i]), x - 3, colour);
+      const double x = px(s.x[i]) + aside;
+      if (bars && !std::isnan(s.low[i]) && !std::isnan(s.high[i])) {
+        const double low = end_py(s.low[i], bottom_), high = end_py(s.high[i], top_);
+        const auto cap = [&](double value, double y) {
+          return y_.shows(value) ? fmt::format("M{:.1f} {:.1f}h6", x - 3, y) : "";
+        };
+        add("<path class=\"interval\" d=\"M{:.1f} {:.1f}V{:.1f}{}{}\" fill=\"none\" stroke=\"{}\" "
+            "stroke-width=\"1.4\"/>",
+            x, low, high, cap(s.low[i], low), cap(s.high[i], high), colour);
       }
       add("{}", marker(index, x, py(s.y[i]), colour));
     }
@@ -196,9 +212,9 @@ class Drawing {
   void band(const Series& s, std::size_t count, std::string_view colour) {
     std::string there, back;
     for (std::size_t i = 0; i < count; ++i) {
-      if (!x_.shows(s.x[i]) || !y_.shows(s.low[i]) || !y_.shows(s.high[i])) continue;
-      there += fmt::format("{}{:.1f} {:.1f}", there.empty() ? "M" : "L", px(s.x[i]), py(s.high[i]));
-      back = fmt::format("L{:.1f} {:.1f}", px(s.x[i]), py(s.low[i])) + back;
+      if (!x_.shows(s.x[i]) || std::isnan(s.low[i]) || std::isnan(s.high[i])) continue;
+      there += fmt::format("{}{:.1f} {:.1f}", there.empty() ? "M" : "L", px(s.x[i]), end_py(s.high[i], top_));
+      back = fmt::format("L{:.1f} {:.1f}", px(s.x[i]), end_py(s.low[i], bottom_)) + back;
     }
     if (!there.empty()) {
       add("<path class=\"interval\" d=\"{}{}Z\" fill=\"{}\" fill-opacity=\"0.18\" stroke=\"none\"/>", there, back,
@@ -253,6 +269,7 @@ class Drawing {
   const Plot& plot_;
   Axis x_, y_;
   double left_ = 0, right_ = 0, top_ = 0, bottom_ = 0, below_ = 0;
+  double inset_ = 0;  // of the drawing from both ends of the x axis: room for bars that stand aside
   std::size_t left_out_ = 0;
   std::string body_;
 };

@@ -9,7 +9,7 @@
 namespace rmsnorm::lab {
 
 // Width of the drawing in its own units; text has 13 of them, so that it can still be read on a telephone.
-inline constexpr double kSvgWidth = 460;
+inline constexpr double kSvgWidth = 400;
 
 std::string svg(const Plot& plot);
 

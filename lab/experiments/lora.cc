@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 
@@ -23,6 +24,7 @@ constexpr const char* kSource = "P, on LoRA";
 constexpr double kMargin = 0.02;  // nats a byte: what would matter
 constexpr std::int64_t kTime = 64, kBatch = 16;
 constexpr std::int64_t kRank = 4;
+constexpr double kLearningRate = 1e-2;  // of the adapters, before it is tuned
 
 constexpr const char* kClaim = "LoRA works better on models with RMSNorm than on models with LayerNorm (P).";
 
@@ -36,7 +38,7 @@ constexpr const char* kDesign =
     "all linear layers of the blocks; the first are the case in which theory says that base and twin take the same "
     "steps, "
     "because only what is written to the stream can be seen with or without its mean. What counts is the loss on the "
-    "held-out part of the new task, in nats a byte.";
+    "held-out part of the new task, in nats a byte. The bases learn with one rate; the adapters' is tuned: ";
 
 constexpr const char* kRule =
     "Paired by seed, for both places of the adapters: loss on the LayerNorm base minus loss on the RMSNorm base after "
@@ -116,15 +118,15 @@ struct Plan {
 
 Plan plan_of(const Context& context) { return context.choose<Plan>({10, 6, 3, 2}, {200, 60, 15, 8}, {250, 80, 20, 8}); }
 
-// Losses on the held-out part along the way, the first before the first step.
-nlohmann::json adapt(Model base, Place place, const Data& task, const Plan& plan, std::uint64_t seed) {
+// Losses on the held-out part along the way, the first before the first step; NaN alone of a run that diverged.
+nlohmann::json adapt(Model base, Place place, double factor, const Data& task, const Plan& plan, std::uint64_t seed) {
   torch::manual_seed(seed + 1000);  // of the adapters: the same for all bases
   add_lora(*base, {.rank = kRank, .alpha = 2.0 * kRank},
            [&](const std::string& name) { return is_adapted(place, name); });
   TrainOptions options;
   options.steps = plan.steps;
   options.batch = kBatch;
-  options.learning_rate = 1e-2;
+  options.learning_rate = factor * kLearningRate;
   options.warm_up = plan.steps / 10;
   options.weight_decay = 0;
   options.seed = seed + 1000;
@@ -132,7 +134,7 @@ nlohmann::json adapt(Model base, Place place, const Data& task, const Plan& plan
   options.evaluate_parts = plan.parts;
   nlohmann::json path = nlohmann::json::array({evaluate(*base, task, kBatch, plan.parts).loss});
   const TrainResult result = train(*base, task, options);
-  if (result.diverged) throw std::runtime_error("a LoRA training diverged");
+  if (result.diverged) return nlohmann::json::array({std::nan("")});
   for (const Evaluation& evaluation : result.evaluations) path.push_back(evaluation.loss);
   return path;
 }
@@ -145,9 +147,12 @@ constexpr Base kLayer = {"layer_norm", "LayerNorm"}, kRms = {"rms_norm", "RMSNor
                kTwin = {"twin", "LayerNorm, converted to RMSNorm"};
 constexpr Base kBases[] = {kLayer, kRms, kTwin};
 
+// The factors on the learning rate that adapters are trained with, one after the other.
+using Factors = std::function<std::vector<double>(const Base&, Place)>;
+
 // {"layer_norm": {"base": loss on the first task, "readers": [losses], "all": [losses]}, ..}, and how far the twin's
-// logits are from the base's.
-nlohmann::json one_seed(const Plan& plan, int number, const std::filesystem::path& scratch) {
+// logits are from the base's. The losses are a list for each factor.
+nlohmann::json one_seed(const Plan& plan, int number, const Factors& factors, const std::filesystem::path& scratch) {
   torch::set_num_threads(kTrainingThreads);
   const auto seed = static_cast<std::uint64_t>(number);
   const auto first = text_data(moby_dick(), kTime), second = text_data(reversed_words(moby_dick(), scratch), kTime);
@@ -158,9 +163,11 @@ nlohmann::json one_seed(const Plan& plan, int number, const std::filesystem::pat
   nlohmann::json result;
   const auto use = [&](const Base& base, NormKind kind, const ModelImpl& model) {
     for (const Place place : kPlaces) {
-      Model copy = fresh(kind);
-      copy_parameters(model, *copy);
-      result[base.key][key_of(place)] = adapt(copy, place, *second, plan, seed);
+      for (const double factor : factors(base, place)) {
+        Model copy = fresh(kind);
+        copy_parameters(model, *copy);
+        result[base.key][key_of(place)].push_back(adapt(copy, place, factor, *second, plan, seed));
+      }
     }
   };
   for (const auto& [base, kind] : {std::pair{kLayer, NormKind::kLayerNorm}, std::pair{kRms, NormKind::kRmsNorm}}) {
@@ -191,12 +198,23 @@ using Seeds = std::vector<nlohmann::json>;
 
 std::vector<double> losses(const Seeds& seeds, const Base& base, Place place, std::size_t at) {
   std::vector<double> values;
-  for (const auto& seed : seeds) values.push_back(seed.at(base.key).at(key_of(place)).at(at));
+  for (const auto& seed : seeds) values.push_back(seed.at(base.key).at(key_of(place)).at(0).at(at));
   return values;
 }
 
+std::size_t count_of_losses(const Seeds& seeds, const Base& base, Place place) {
+  return seeds.front().at(base.key).at(key_of(place)).at(0).size();
+}
+
 std::vector<double> last_losses(const Seeds& seeds, const Base& base, Place place) {
-  return losses(seeds, base, place, seeds.front().at(base.key).at(key_of(place)).size() - 1);
+  return losses(seeds, base, place, count_of_losses(seeds, base, place) - 1);
+}
+
+// The best factor of the seed that is set apart.
+double chosen_factor(const nlohmann::json& apart, const Base& base, Place place) {
+  std::vector<double> gains;
+  for (const auto& path : apart.at(base.key).at(key_of(place))) gains.push_back(-path.back().get<double>());
+  return kRateFactors[best_rate(gains)];
 }
 
 // The loss on LayerNorm minus the loss on `base`: positive where `base` is better.
@@ -224,7 +242,7 @@ Plot path_plot(const Seeds& seeds, const Plan& plan, Place place) {
             .series = {}};
   for (const Base& base : kBases) {
     Series series{base.label, {}, {}, {}, {}};
-    const std::size_t count = seeds.front().at(base.key).at(key_of(place)).size();
+    const std::size_t count = count_of_losses(seeds, base, place);
     for (std::size_t i = 0; i < count; ++i) {
       const auto step = std::min(static_cast<std::int64_t>(i) * plan.every, plan.steps);
       add_point(series, static_cast<double>(step), mean_interval(losses(seeds, base, place, i)));
@@ -234,16 +252,17 @@ Plot path_plot(const Seeds& seeds, const Plan& plan, Place place) {
   return plot;
 }
 
-Table loss_table(const Seeds& seeds) {
+Table loss_table(const Seeds& seeds, const nlohmann::json& rates) {
   Table table{.title = "Losses on held-out parts, nats a byte, mean and 95 % interval",
-              .columns = {"base", "first task", "adapters", "new task before", "after", "gain"},
+              .columns = {"base", "first task", "adapters", "learning rate", "new task before", "after", "gain"},
               .rows = {}};
   for (const Base& base : kBases) {
     std::vector<double> first;
     for (const auto& seed : seeds) first.push_back(seed.at(base.key).at("base"));
     for (const Place place : kPlaces) {
       const auto before = losses(seeds, base, place, 0), after = last_losses(seeds, base, place);
-      table.rows.push_back({base.label, text(mean_interval(first)), label_of(place), text(mean_interval(before)),
+      table.rows.push_back({base.label, text(mean_interval(first)), label_of(place),
+                            text(chosen_factor(rates, base, place) * kLearningRate, 2), text(mean_interval(before)),
                             text(mean_interval(after)), text(mean_interval(differences(before, after)))});
     }
   }
@@ -252,11 +271,17 @@ Table loss_table(const Seeds& seeds) {
 
 Page run(Context& context) {
   const Plan plan = plan_of(context);
+  const auto all_factors = [](const Base&, Place) {
+    return std::vector<double>(std::begin(kRateFactors), std::end(kRateFactors));
+  };
+  const nlohmann::json rates =
+      context.piece("rates", [&] { return one_seed(plan, kSeedApart, all_factors, context.scratch()); });
+  const auto chosen = [&](const Base& base, Place place) { return std::vector{chosen_factor(rates, base, place)}; };
   Seeds seeds;
   std::vector<double> apart;
   for (int seed = 1; seed <= context.seeds(); ++seed) {
     seeds.push_back(
-        context.piece(fmt::format("seed-{}", seed), [&] { return one_seed(plan, seed, context.scratch()); }));
+        context.piece(fmt::format("tuned-{}", seed), [&] { return one_seed(plan, seed, chosen, context.scratch()); }));
     apart.push_back(seeds.back().at("twin_difference"));
   }
   Page page;
@@ -271,7 +296,7 @@ Page run(Context& context) {
                       "norm's form differs while the adapters learn.",
                       text(*std::max_element(apart.begin(), apart.end()), 2)))};
   for (const Place place : kPlaces) page.parts.push_back(path_plot(seeds, plan, place));
-  page.parts.push_back(loss_table(seeds));
+  page.parts.push_back(loss_table(seeds, rates));
   page.parts.push_back(Text{
       "Where the adapters only read norms, all that base and twin can differ in is rounding: the gradients are the "
       "same function of the same numbers. On layers that write to the stream, LayerNorm hides the mean of what they "
@@ -281,6 +306,7 @@ Page run(Context& context) {
 
 }  // namespace
 
-const Experiment kLora = {11, "lora", "LoRA on LayerNorm and RMSNorm", kClaim, kDesign, kRule, run};
+const Experiment kLora = {11,    "lora", "LoRA on LayerNorm and RMSNorm", kClaim, std::string(kDesign) + kTuning,
+                          kRule, run};
 
 }  // namespace rmsnorm::lab

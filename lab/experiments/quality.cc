@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <stdexcept>
+
 #include "lab/experiments/support.h"
 
 namespace rmsnorm::lab {
@@ -20,6 +23,15 @@ Verdict better_than_all(const std::vector<std::vector<double>>& differences, dou
     all = all && verdict == Verdict::kHolds;
   }
   return all ? Verdict::kHolds : Verdict::kNotSettled;
+}
+
+std::size_t best_rate(const std::vector<double>& qualities) {
+  std::size_t best = qualities.size();
+  for (std::size_t i = 0; i < qualities.size(); ++i) {
+    if (std::isfinite(qualities[i]) && (best == qualities.size() || qualities[i] > qualities[best])) best = i;
+  }
+  if (best == qualities.size()) throw std::runtime_error("no learning rate gives a training that ends");
+  return best;
 }
 
 std::string points(const Interval& difference) {

@@ -47,6 +47,13 @@ TEST(BetterThanAll, OneThatItDoesNotBeatRefutes) {
   EXPECT_EQ(better_than_all({}, 0.02), Verdict::kNotSettled);
 }
 
+TEST(BestRate, IsTheLargestThatIsFinite) {
+  EXPECT_EQ(best_rate({0.2, 0.5, 0.3}), 1u);
+  EXPECT_EQ(best_rate({kNan, -2.5, -3.0}), 1u);
+  EXPECT_EQ(best_rate({0.4, 0.4}), 0u);
+  EXPECT_THROW(best_rate({kNan, kNan}), std::runtime_error);
+}
+
 TEST(NeedsFineTuning, SameLabelsAndLogitsRefute) {
   EXPECT_EQ(needs_fine_tuning({1.0, 0.9995}, {1e-6, 2e-6}), Verdict::kRefuted);
   EXPECT_EQ(needs_fine_tuning({0.5, 0.9}, {0.3, 0.2}), Verdict::kHolds);

@@ -1,17 +1,9 @@
-# Copies the kernels and plants the bugs of mutants.h. A place that is not found is an error: a kernel was rewritten, and
-# its mutants must move along.
+# Copies the kernels and plants the bugs of mutants.h.
 file(REMOVE_RECURSE "${TO}")
 file(COPY "${FROM}/" DESTINATION "${TO}/cpu")
 
-function(plant file from to)
-  file(READ "${TO}/cpu/${file}" text)
-  string(FIND "${text}" "${from}" at)
-  if(at EQUAL -1)
-    message(FATAL_ERROR "mutants: ${file} no longer holds\n  ${from}")
-  endif()
-  string(REPLACE "${from}" "${to}" text "${text}")
-  file(WRITE "${TO}/cpu/${file}" "${text}")
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/plant.cmake")
+set(planted "${TO}/cpu")
 
 plant(simd_scalar.h "f32_to_bf16(" "mutant_to_bf16(")
 plant(moments-inl.h "if (i < end) return lanes.fold_with_part"

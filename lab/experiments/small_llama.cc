@@ -80,7 +80,10 @@ nlohmann::json measure_times(const Size& size, const Data& data, int rounds) {
 // By the name of the norm.
 std::map<std::string, Starts> times_from(const std::vector<nlohmann::json>& pieces) {
   std::map<std::string, Starts> times;
-  for (const NormOptions& norm : all_norms()) times[norm_name(norm)] = of_starts(pieces, "/" + norm_name(norm));
+  for (const NormOptions& norm : all_norms()) {
+    const std::string name = norm_name(norm);
+    times[name] = of_starts(pieces, fmt::format("/{}", name));
+  }
   return times;
 }
 

@@ -297,20 +297,25 @@ std::string text(double value, int digits) {
 
 namespace {
 
+constexpr int kMostDecimals = 6;
+
 // Decimals that show one digit of the interval's width (0.06 has 2) and two of the estimate.
 int decimals_of(const Interval& interval) {
-  constexpr int kMost = 6;
   const double width = interval.high - interval.low, size = std::abs(interval.estimate);
   const bool has_width = width > 0 && std::isfinite(width), has_size = size > 0 && std::isfinite(size);
   const double of_width = has_width ? -std::floor(std::log10(width)) : has_size ? 0 : 3;
   const double of_size = has_size ? 1 - std::floor(std::log10(size)) : 0;
-  return static_cast<int>(std::clamp(std::max(of_width, of_size), 0.0, static_cast<double>(kMost)));
+  return static_cast<int>(std::clamp(std::max(of_width, of_size), 0.0, static_cast<double>(kMostDecimals)));
 }
 
 }  // namespace
 
 std::string text(const Interval& interval) {
   const int decimals = decimals_of(interval);
+  const double largest = std::max({std::abs(interval.estimate), std::abs(interval.low), std::abs(interval.high)});
+  if (largest > 0 && largest < 0.5 * std::pow(10, -kMostDecimals)) {  // its decimals would all be zeros
+    return fmt::format("{:.1e} [{:.1e}, {:.1e}]", interval.estimate, interval.low, interval.high);
+  }
   return fmt::format("{:.{}f} [{:.{}f}, {:.{}f}]", interval.estimate, decimals, interval.low, decimals, interval.high,
                      decimals);
 }

@@ -92,6 +92,8 @@ TEST(Numbers, PairsThatAreNotFiniteAreLeftOut) {
 
 TEST(Numbers, IntervalsShowTheDecimalsOfTheirWidth) {
   EXPECT_EQ(text(Interval{1.04, 1.01, 1.07}), "1.04 [1.01, 1.07]");
+  EXPECT_EQ(text(Interval{2e-8, -1e-8, 5e-8}), "2.0e-08 [-1.0e-08, 5.0e-08]");
+  EXPECT_EQ(text(Interval{0, 0, 0}), "0.000 [0.000, 0.000]");
   EXPECT_EQ(percent(Interval{0.095, 0.081, 0.109}), "9.5 [8.1, 10.9] %");
   EXPECT_EQ(bytes(1536), "1.50 KiB");
 }

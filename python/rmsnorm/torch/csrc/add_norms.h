@@ -25,7 +25,7 @@ inline TwoTensors add_rms_norm_cpu(const Tensor& x, const Tensor& residual, cons
   const rmsnorm::AddRmsNormOptions options = {
       {epsilon, weight_offset, epsilon_placement("add_rms_norm", placement), rounding("add_rms_norm", round), partial},
       norm_input("add_rms_norm", input)};
-  run([&] {
+  run([&, &out = out, &sum = sum] {
     rmsnorm::add_rms_norm(view(out), view(sum), {}, view(in), view(r), view(w), view(b), options, execution());
   });
   return result;
@@ -45,7 +45,7 @@ inline TwoTensors add_layer_norm_cpu(const Tensor& x, const Tensor& residual, co
   const auto result = sums_like(x, residual, dtype);
   const auto& [out, sum] = result;
   const rmsnorm::AddLayerNormOptions options = {{epsilon, weight_offset}, norm_input("add_layer_norm", input)};
-  run([&] {
+  run([&, &out = out, &sum = sum] {
     rmsnorm::add_layer_norm(view(out), view(sum), {}, {}, view(in), view(r), view(w), view(b), options, execution());
   });
   return result;

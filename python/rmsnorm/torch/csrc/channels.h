@@ -44,7 +44,7 @@ inline ThreeTensors channels_backward_cpu(const Tensor& dy, const Tensor& x, int
   const auto& [dx, dweight, dbias] = result;
   const auto dwv = wanted(dweight, wants[1]), dbv = wanted(dbias, wants[2]);
   const rmsnorm::RmsNormBackwardOptions options = {{epsilon, weight_offset}};
-  run([&] {
+  run([&, &dx = dx] {
     if (groups == 0) {
       rmsnorm::rms_norm_channels_backward(view(dx), dwv, dbv, view(g), view(in), view(w), options, execution());
     } else {

@@ -38,7 +38,7 @@ inline ThreeTensors gated_rms_norm_backward_cpu(const Tensor& dy, const Tensor& 
   const auto dwv = wanted(dweight, wants_dweight);
   const rmsnorm::GatedRmsNormBackwardOptions options = {
       {epsilon, gate_order("gated_rms_norm_backward", order), rmsnorm::Rounding::kOnce, groups}};
-  run([&] {
+  run([&, &dx = dx, &dgate = dgate] {
     rmsnorm::gated_rms_norm_backward(view(dx), view(dgate), dwv, view(d), view(in), view(g), view(w), {}, options,
                                      execution());
   });

@@ -82,7 +82,7 @@ inline ThreeTensors rms_norm_backward_cpu(const Tensor& dy, const Tensor& x, con
   const auto dwv = wanted(dweight, wants[1]), dbv = wanted(dbias, wants[2]);
   const rmsnorm::RmsNormBackwardOptions options = {
       {epsilon, weight_offset, epsilon_placement("rms_norm_backward", placement), rmsnorm::Rounding::kOnce, partial}};
-  run([&] {
+  run([&, &dx = dx] {
     if (t.has_value()) {
       rmsnorm::add_rms_norm_backward(view(dx), {}, dwv, dbv, view(g), view(t), view(in), view(w), {}, options,
                                      execution());
@@ -108,7 +108,7 @@ inline ThreeTensors layer_norm_backward_cpu(const Tensor& dy, const Tensor& x, c
   const auto& [dx, dweight, dbias] = result;
   const auto dwv = wanted(dweight, wants[1]), dbv = wanted(dbias, wants[2]);
   const rmsnorm::LayerNormBackwardOptions options = {{epsilon, weight_offset}};
-  run([&] {
+  run([&, &dx = dx] {
     if (t.has_value()) {
       rmsnorm::add_layer_norm_backward(view(dx), {}, dwv, dbv, view(g), view(t), view(in), view(w), {}, options,
                                        execution());

@@ -21,7 +21,7 @@ inline TwoTensors qk_norm_rope_cpu(const Tensor& q, const Tensor& k, const Optio
   const rmsnorm::QkNormRopeOptions options = {
       {epsilon, weight_offset, epsilon_placement("qk_norm_rope", placement), rounding("qk_norm_rope", round), 0},
       rope_layout(layout)};
-  run([&] {
+  run([&, &q_out = q_out, &k_out = k_out] {
     rmsnorm::qk_norm_rope(view(q_out), view(k_out), view(qi), view(ki), view(qw), view(kw), view(table),
                           view(positions), options, execution());
   });

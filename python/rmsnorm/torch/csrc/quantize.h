@@ -32,7 +32,7 @@ inline TwoTensors rms_norm_quantize_cpu(const Tensor& x, const OptionalTensor& w
       {epsilon, weight_offset, epsilon_placement("rms_norm_quantize", placement), rounding("rms_norm_quantize", round),
        partial},
       {how, static_cast<float>(static_scale), power_of_two}};
-  run([&] { rmsnorm::rms_norm_quantize(view(out), sv, view(in), view(w), view(b), options, execution()); });
+  run([&, &out = out] { rmsnorm::rms_norm_quantize(view(out), sv, view(in), view(w), view(b), options, execution()); });
   return result;
 }
 

@@ -124,8 +124,10 @@ def check_cost(page, pieces):
 
 def check_starts(pieces):
     """What is timed comes from several process starts, which measured the same things."""
-    for name in ("cost", "step_share", "small_llama", "memory", "vit"):
-        starts = [value for (owner, key), value in pieces.items() if owner == name and key.startswith("times-")]
+    timed = [("cost", "times"), ("small_llama", "times"), ("memory", "times"), ("vit", "times")]
+    timed += [("step_share", what) for what in ("train-64", "decode-64", "gru")]
+    for name, stem in timed:
+        starts = [value for (owner, key), value in pieces.items() if owner == name and key.startswith(f"{stem}-")]
         require(len(starts) >= 2, f"{name}: it has {len(starts)} process starts; it must have at least 2")
         paths = [[path for path, _ in numbers(start)] for start in starts]
         require(all(one == paths[0] for one in paths), f"{name}: its starts measured different things")

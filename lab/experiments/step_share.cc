@@ -52,7 +52,8 @@ struct Workload {
   std::int64_t width;
   bool decode;
   std::function<Model(const NormOptions&)> make;
-  Batch batch;  // decoding: the context, its last token comes
+  Batch batch;                              // decoding: the context, its last token comes
+  std::vector<nlohmann::json> starts = {};  // what each of them measured
 };
 
 std::vector<std::pair<std::string, NormOptions>> norms_compared() {
@@ -116,15 +117,12 @@ struct Cell {
   std::string where() const { return fmt::format("{}, {}", workload->label, name_of(code)); }
 };
 
-Starts values_of(const Workload& workload, const std::vector<nlohmann::json>& pieces, const std::string& norm,
-                 const char* what) {
-  return of_starts(pieces, fmt::format("/{}/{}/{}", workload.key, norm, what));
+Starts values_of(const Workload& workload, const std::string& norm, const char* what) {
+  return of_starts(workload.starts, fmt::format("/{}/{}", norm, what));
 }
 
-Cell cell_of(const Workload& workload, const std::vector<nlohmann::json>& pieces, NormCode code) {
-  const auto values = [&](const std::string& norm, const char* what) {
-    return values_of(workload, pieces, norm, what);
-  };
+Cell cell_of(const Workload& workload, NormCode code) {
+  const auto values = [&](const std::string& norm, const char* what) { return values_of(workload, norm, what); };
   const Starts residual_additions = values(kNone, "profiled_norms");
   const auto net = [&](const std::string& norm) {
     Starts seconds = values(norm, "profiled_norms");
@@ -203,15 +201,14 @@ Plot plot_of(const std::string& title, const std::string& label, const std::vect
 }
 
 // LayerNorm in PyTorch's code against RMSNorm written out: what happens to who follows an article to the letter.
-Table mixed_table(const std::vector<Workload>& workloads, const std::vector<nlohmann::json>& pieces) {
+Table mixed_table(const std::vector<Workload>& workloads) {
   Table table{"Mixed, for warning: PyTorch's LayerNorm replaced by RMSNorm in eager code",
               {"workload", "time with RMSNorm (eager) / time with LayerNorm (native)"},
               {}};
   const std::string layer = norm_name({.kind = NormKind::kLayerNorm, .code = NormCode::kNative});
   const std::string rms = norm_name({.kind = NormKind::kRmsNorm, .code = NormCode::kEager});
   for (const Workload& w : workloads) {
-    table.rows.push_back(
-        {w.label, text(relative(values_of(w, pieces, rms, "seconds"), values_of(w, pieces, layer, "seconds")))});
+    table.rows.push_back({w.label, text(relative(values_of(w, rms, "seconds"), values_of(w, layer, "seconds")))});
   }
   return table;
 }
@@ -249,20 +246,15 @@ Page run(Context& context) {
                        [gru_width](const NormOptions& norm) { return make_gru({.width = gru_width, .norm = norm}); },
                        text_data(moby_dick(), gru_time)->train(1, 0, 16)});
 
-  const auto pieces = context.timed_pieces("times", [&] {
-    nlohmann::json measured;
-    for (const Workload& workload : workloads) {
-      // Decoding steps are short: more of them cost nothing.
-      const int factor = workload.decode ? 4 : 1;
-      measured[workload.key] = measure(workload, factor * rounds, factor * kProfiled);
-    }
-    return measured;
-  });
   std::vector<Cell> training, decoding, recurrent;
-  for (const Workload& workload : workloads) {
+  for (Workload& workload : workloads) {
+    // Decoding steps are short: more of them cost nothing.
+    const int factor = workload.decode ? 4 : 1;
+    workload.starts =
+        context.timed_pieces(workload.key, [&] { return measure(workload, factor * rounds, factor * kProfiled); });
     const bool gru = workload.key == "gru";
     for (const NormCode code : kCodes) {
-      (gru ? recurrent : workload.decode ? decoding : training).push_back(cell_of(workload, pieces, code));
+      (gru ? recurrent : workload.decode ? decoding : training).push_back(cell_of(workload, code));
     }
   }
 
@@ -281,7 +273,7 @@ Page run(Context& context) {
   transformer.insert(transformer.end(), decoding.begin(), decoding.end());
   page.parts.push_back(table_of("The Llama: training and decoding steps", transformer));
   page.parts.push_back(table_of("The GRU: training steps", recurrent));
-  page.parts.push_back(mixed_table(workloads, pieces));
+  page.parts.push_back(mixed_table(workloads));
   const auto predicted = [](const Cell& c) { return Interval{c.predicted, c.predicted, c.predicted}; };
   page.parts.push_back(plot_of(
       "LayerNorm's share of a training step", "share (%)", training,

@@ -38,7 +38,9 @@ constexpr const char* kDesign =
     "all linear layers of the blocks; the first are the case in which theory says that base and twin take the same "
     "steps, "
     "because only what is written to the stream can be seen with or without its mean. What counts is the loss on the "
-    "held-out part of the new task, in nats a byte. The bases learn with one rate; the adapters' is tuned: ";
+    "held-out part of the new task, in nats a byte. The bases learn with one rate; that of the adapters is tuned, for "
+    "each place, and "
+    "the twin takes its base's. ";
 
 constexpr const char* kRule =
     "Paired by seed, for both places of the adapters: loss on the LayerNorm base minus loss on the RMSNorm base after "
@@ -210,10 +212,12 @@ std::vector<double> last_losses(const Seeds& seeds, const Base& base, Place plac
   return losses(seeds, base, place, count_of_losses(seeds, base, place) - 1);
 }
 
-// The best factor of the seed that is set apart.
+// The best factor of the seed that is set apart. The twin takes its base's: between those two only the norm's form may
+// differ.
 double chosen_factor(const nlohmann::json& apart, const Base& base, Place place) {
+  const char* const key = base.key == kTwin.key ? kLayer.key : base.key;
   std::vector<double> gains;
-  for (const auto& path : apart.at(base.key).at(key_of(place))) gains.push_back(-path.back().get<double>());
+  for (const auto& path : apart.at(key).at(key_of(place))) gains.push_back(-path.back().get<double>());
   return kRateFactors[best_rate(gains)];
 }
 
@@ -298,8 +302,9 @@ Page run(Context& context) {
   for (const Place place : kPlaces) page.parts.push_back(path_plot(seeds, plan, place));
   page.parts.push_back(loss_table(seeds, rates));
   page.parts.push_back(Text{
-      "Where the adapters only read norms, all that base and twin can differ in is rounding: the gradients are the "
-      "same function of the same numbers. On layers that write to the stream, LayerNorm hides the mean of what they "
+      "Where the adapters only read norms, all that base and twin can differ in is rounding, which a large learning "
+      "rate makes grow: the gradients are the same function of the same numbers. On layers that write to the stream, "
+      "LayerNorm hides the mean of what they "
       "write and RMSNorm does not, so that the adapters of the twin have a direction more to learn."});
   return page;
 }

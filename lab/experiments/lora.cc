@@ -215,7 +215,7 @@ std::vector<double> last_losses(const Seeds& seeds, const Base& base, Place plac
 // The best factor of the seed that is set apart. The twin takes its base's: between those two only the norm's form may
 // differ.
 double chosen_factor(const nlohmann::json& apart, const Base& base, Place place) {
-  const char* const key = base.key == kTwin.key ? kLayer.key : base.key;
+  const std::string key = std::string(base.key) == kTwin.key ? kLayer.key : base.key;
   std::vector<double> gains;
   for (const auto& path : apart.at(key).at(key_of(place))) gains.push_back(-path.back().get<double>());
   return kRateFactors[best_rate(gains)];

@@ -24,8 +24,8 @@ add_library(rmsnorm_libtorch INTERFACE)
 add_library(rmsnorm::libtorch ALIAS rmsnorm_libtorch)
 target_include_directories(rmsnorm_libtorch SYSTEM INTERFACE
   "${RMSNORM_TORCH_INCLUDE}" "${RMSNORM_TORCH_INCLUDE}/torch/csrc/api/include")
-# clang's own OpenMP calls a runtime of its own, the second one of the process; for PyTorch's it makes no threads, so that
-# what it compiles of the operators runs on one.
+# clang's own OpenMP calls a runtime of its own, the second one of the process; for PyTorch's it makes no threads, so
+# that what it compiles of the operators runs on one.
 target_compile_options(rmsnorm_libtorch INTERFACE $<IF:$<CXX_COMPILER_ID:Clang>,-fopenmp=libgomp,-fopenmp>)
 target_compile_definitions(rmsnorm_libtorch INTERFACE _GLIBCXX_USE_CXX11_ABI=$<IF:$<BOOL:${torch_abi}>,0,1>)
 # The package may bring headers of fmt, which then hide the system's and are of another version than its library.

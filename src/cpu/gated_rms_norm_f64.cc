@@ -1,138 +1,81 @@
-// Gated RMSNorm of f64 rows and its backward: portable and compensated. What is normalised is scaled by a power of two
-// so that no square overflows.
-#include <cstring>
-
+// Gated RMSNorm of f64 rows and its backward: portable, every number a pair with an exponent of its own. Sums of products
+// may cancel until nothing is left of the digits of one f64, silu(gate)'s included.
 #include "core/backward_call.h"
-#include "cpu/f64.h"
 #include "cpu/gated_rms_norm.h"
-#include "cpu/silu.h"
+#include "cpu/scaled.h"
 
 namespace rmsnorm {
 
 namespace {
 
+// e^-v for v >= 0: 2^-k e^-r and e^-r = (e^(-r / 8))^8, that by its series.
+Scaled inverse_power_of_e(double v) {
+  constexpr double kVanishing = 11000;  // e^-v is below 2^-15800 then, which no product with two f64 brings back
+  constexpr double kLog2E = 0x1.71547652b82fep+0;
+  // ln 2; the first two with room for a product with k.
+  constexpr double kHigh = 0x1.62e42fefa4p-1, kMiddle = -0x1.8432a1b0ep-43, kLow = -0x1.319ff03425430p-82;
+  constexpr int kTerms = 16, kPlainTerms = 9;  // from kPlainTerms on one f64 serves
+  if (v > kVanishing) return 0;
+  const int k = static_cast<int>(v * kLog2E + 0.5);
+  const Twofold r = Twofold{v - k * kHigh} - Twofold{k * kMiddle} - Twofold{k * kLow};
+  const Twofold small = r * 0.125;
+  double tail = 1;
+  for (int n = kTerms; n >= kPlainTerms; --n) tail = 1 - small.value * tail / n;
+  Twofold sum = {tail};
+  for (int n = kPlainTerms - 1; n > 0; --n) sum = Twofold{1} - small * sum / Twofold{static_cast<double>(n)};
+  for (int square = 0; square < 3; ++square) sum = sum * sum;
+  return {sum, -k};
+}
+
 struct Activation {
-  Twofold silu, slope;
+  Scaled silu, slope;
 };
 
-// silu.h's formulas, with what the denominator loses kept: about one ulp. std::fma gives the same bits everywhere.
-// silu comes times 2^-shift, so that it need not be subnormal.
-Activation activate(double g, int shift = 0) {
-  using C = SiluF64;
-  if (std::isnan(g)) return {{g}, {g}};
-  const double bounded = std::clamp(g, -C::kBound, C::kBound);
-  const double shifted = bounded * -C::kLog2E + C::kShift;
-  uint64_t bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  bits <<= 52;
-  double power;
-  std::memcpy(&power, &bits, sizeof power);
-  const double k = shifted - C::kShift;
-  const double r = std::fma(k, C::kLn2Low, std::fma(k, C::kLn2High, bounded));
-  double sum = C::kTerms[C::kTermCount - 1];
-  for (int i = C::kTermCount - 2; i >= 0; --i) sum = std::fma(sum, r, C::kTerms[i]);
-  const double p = std::fma(r * r, sum, -r);
-  const double whole = 1 + power;
-  const double denominator = std::fma(power, p, whole);
-  const double rest = power * p - (denominator - whole);
-  const Twofold below = {denominator, rest};
-  const Twofold sigmoid = Twofold{1} / below, opposite = Twofold{std::fma(power, p, power)} / below;
-  const double numerator = std::ldexp(g, -shift);
-  Twofold value = Twofold{numerator} / below;
-  if (g > C::kBound) value = {numerator};    // of infinity the division would make a NaN
-  if (g < -C::kBound) return {{-0.0}, {0}};  // what is left of either would show beside a factor of 1e200
-  return {value, sigmoid * bounded * opposite + sigmoid};
+Activation activate(double g) {
+  if (std::isnan(g)) return {g, g};
+  if (g == HUGE_VAL) return {g, 1};
+  if (g == -HUGE_VAL) return {-0.0, 0};
+  const Scaled e = inverse_power_of_e(std::fabs(g)), total = Scaled(1) + e;
+  const Scaled of_magnitude = Scaled(1) / total, of_opposite = e / total;
+  const Scaled& sigmoid = g < 0 ? of_opposite : of_magnitude;
+  const Scaled silu = Scaled(g) * sigmoid;
+  return {silu, sigmoid + silu * (g < 0 ? of_magnitude : of_opposite)};
 }
 
-int exponent_of(double magnitude) {
-  int exponent = 0;
-  if (magnitude > 0 && magnitude < HUGE_VAL) std::frexp(magnitude, &exponent);
-  return exponent;
-}
-
-// NaNs and infinities count as 0.
-double finite(double magnitude) { return magnitude < HUGE_VAL ? magnitude : 0; }
-
-// One group of a row, and what is normalised of it: v = 2^-exponent x, or 2^-exponent x silu(gate).
+// One group of a row.
 class F64Group {
  public:
-  F64Group(const GatedShape& call, const char* x, const char* gate, const Operand& gate_operand)
-      : call_(call), x_(x), gate_(gate), gate_type_(gate_operand.type) {
-    double x_peak = 0, gate_peak = 0;
-    bool infinite = false;  // what is normalised
-    for (int64_t i = 0; i < call.width; ++i) {
-      const double magnitude = std::fabs(read(x, RN_F64, i)), activated = std::fabs(activation(i).silu.value);
-      infinite = infinite || magnitude == HUGE_VAL || (call.gate_first && activated == HUGE_VAL);
-      x_peak = std::max(x_peak, finite(magnitude));
-      gate_peak = std::max(gate_peak, finite(activated));
-    }
-    x_exponent_ = exponent_of(x_peak);
-    gate_exponent_ = exponent_of(gate_peak);
-    double peak = x_peak;
-    exponent_ = x_exponent_;
-    if (call.gate_first) {
-      peak = 0;
-      exponent_ = 0;
-      for (int64_t i = 0; i < call.width; ++i) {
-        const Product u = product(i);
-        const double magnitude = finite(std::fabs(u.mantissa.value));
-        const int exponent = u.exponent + exponent_of(magnitude);
-        if (magnitude > 0 && (peak == 0 || exponent > exponent_)) exponent_ = exponent;
-        peak = std::max(peak, magnitude);
-      }
-    }
-    const double root = std::sqrt(call.epsilon);
-    // Without anything but zeros epsilon alone counts; an infinity leaves 0 of the rest, however it is scaled.
-    if (root > 0 && (peak == 0 || exponent_of(root) > exponent_)) exponent_ = exponent_of(root);
-    if (infinite) exponent_ = std::max(exponent_, 0);
-    CompensatedSum squares;
-    for (int64_t i = 0; i < call.width; ++i) squares.add(twofold(i) * twofold(i));
-    const Twofold sum = squares.twofold() / Twofold{static_cast<double>(call.width)} +
-                        Twofold{std::ldexp(call.epsilon, -2 * exponent_)};
-    squared_inv_ = Twofold{1} / sum;
-    inv_ = Twofold{1} / square_root(sum);
-  }
+  F64Group(const GatedShape& call, const char* x, const char* gate, const Operand& gate_operand, const char* weight,
+           const Operand& weight_operand)
+      : call_(call),
+        x_(x),
+        gate_(gate),
+        weight_(weight),
+        gate_type_(gate_operand.type),
+        weight_type_(weight_operand.type) {}
 
-  // 2^-x_exponent() x, at most about 1.
-  double x_at(int64_t i) const { return std::ldexp(read(x_, RN_F64, i), -x_exponent_); }
-  int x_exponent() const { return x_exponent_; }
-  Activation activation(int64_t i, int shift = 0) const { return activate(read(gate_, gate_type_, i), shift); }
-  // 2^-gate_exponent() silu(gate), at most about 1.
-  Twofold silu(int64_t i) const { return activation(i, gate_exponent_).silu; }
-  int gate_exponent() const { return gate_exponent_; }
+  Activation activation(int64_t i) const { return activate(read(gate_, gate_type_, i)); }
+  Scaled x(int64_t i) const { return read(x_, RN_F64, i); }
+  Scaled weighted(const Scaled& v, int64_t i) const {
+    return weight_ == nullptr ? v : v * Scaled(read(weight_, weight_type_, i));
+  }
+  // What is normalised, before it is.
+  Scaled entering(int64_t i, const Activation& a) const { return call_.gate_first ? x(i) * a.silu : x(i); }
 
-  Twofold twofold(int64_t i) const {
-    if (!call_.gate_first) return {std::ldexp(read(x_, RN_F64, i), -exponent_)};
-    const Product u = product(i);
-    return scaled(u.mantissa, u.exponent - exponent_);
+  Scaled mean(const Scaled& sum) const { return sum / Scaled(static_cast<double>(call_.width)); }
+  Scaled inv() const {
+    Scaled squares;
+    for (int64_t i = 0; i < call_.width; ++i) {
+      const Scaled v = entering(i, call_.gate_first ? activation(i) : Activation());
+      squares = squares + v * v;
+    }
+    return Scaled(1) / square_root(mean(squares) + Scaled(call_.epsilon));
   }
-  // value(i) times a factor, scaled last: the value alone may be subnormal.
-  Twofold times(int64_t i, Twofold factor) const {
-    if (!call_.gate_first) return twofold(i) * factor;
-    const Product u = product(i);
-    return scaled(u.mantissa * factor, u.exponent - exponent_);
-  }
-  Twofold inv() const { return inv_; }  // of v
-  Twofold squared_inv() const { return squared_inv_; }
-  int exponent() const { return exponent_; }
 
  private:
-  // x silu(gate) as mantissa and exponent: neither factor is rounded to a subnormal on the way.
-  struct Product {
-    Twofold mantissa;
-    int exponent;
-  };
-  Product product(int64_t i) const {
-    const double x = read(x_, RN_F64, i), gate = read(gate_, gate_type_, i);
-    const int x_exponent = exponent_of(std::fabs(x)), gate_exponent = exponent_of(std::fabs(gate));
-    return {Twofold{std::ldexp(x, -x_exponent)} * activate(gate, gate_exponent).silu, x_exponent + gate_exponent};
-  }
-
   const GatedShape& call_;
-  const char *x_, *gate_;
-  rn_type gate_type_;
-  int x_exponent_ = 0, gate_exponent_ = 0, exponent_ = 0;
-  Twofold inv_ = {0}, squared_inv_ = {0};
+  const char *x_, *gate_, *weight_;
+  rn_type gate_type_, weight_type_;
 };
 
 // Where column `at` of a row lies; null where the operand is absent.
@@ -145,75 +88,51 @@ char* statistic(const GatedShape& shape, const Operand& operand, int64_t row, in
   return p == nullptr ? nullptr : p + group * shape.inv_step;
 }
 
+F64Group group_of(const GatedShape& shape, const Operand& x, const Operand& gate, const Operand& weight, int64_t row,
+                  int64_t at) {
+  return {shape, column(shape, x, row, at), column(shape, gate, row, at), gate, column(shape, weight, row, at), weight};
+}
+
 void f64_group(const GatedCall& call, int64_t row, int64_t group) {
   const int64_t at = group * call.width;
-  const F64Group v(call, column(call, call.x, row, at), column(call, call.gate, row, at), call.gate);
-  const char* weight = column(call, call.weight, row, at);
+  const F64Group v = group_of(call, call.x, call.gate, call.weight, row, at);
   char* out = column(call, call.out, row, at);
-  if (char* inv = statistic(call, call.inv, row, group))
-    write(inv, RN_F64, 0, std::ldexp(v.inv().rounded(), -v.exponent()));
+  const Scaled inv = v.inv();
+  if (char* saved = statistic(call, call.inv, row, group)) write(saved, RN_F64, 0, inv.rounded());
   for (int64_t i = 0; i < call.width; ++i) {
-    Twofold factor = v.inv();
-    if (weight != nullptr) factor = factor * read(weight, call.weight.type, i);
-    if (!call.gate_first) factor = factor * v.silu(i);
-    // The element, which may be subnormal, comes last; it is scaled where nothing can be lost or overflow.
-    const int exponent = call.gate_first ? 0 : v.gate_exponent();
-    const double y = exponent > 0 ? (scaled(v.twofold(i), exponent - 1) * 2 * factor).rounded()
-                                  : std::ldexp((v.twofold(i) * factor).rounded(), exponent);
-    write(out, call.out.type, i, y);
+    const Activation a = v.activation(i);
+    const Scaled y = v.weighted(v.entering(i, a) * inv, i);
+    write(out, call.out.type, i, (call.gate_first ? y : y * a.silu).rounded());
   }
 }
 
 void f64_gradient(const GatedBackwardCall& call, int64_t row, int64_t group, double* dweight) {
   const int64_t at = group * call.width;
-  const F64Group v(call, column(call, call.x, row, at), column(call, call.gate, row, at), call.gate);
-  const char* dy = column(call, call.dy, row, at);
-  const char* weight = call.weight.base == nullptr ? nullptr : column(call, call.weight, row, at);
+  const F64Group v = group_of(call, call.x, call.gate, call.weight, row, at);
+  const char* dys = column(call, call.dy, row, at);
   char* dx = column(call, call.dx, row, at);
   char* dgate = column(call, call.dgate, row, at);
   const char* saved = statistic(call, call.inv, row, group);
-
+  const Scaled inv = saved != nullptr ? Scaled(read(saved, RN_F64, 0)) : v.inv();
   // The gradient that arrives at the norm.
-  const auto arriving = [&](int64_t i) {
-    Twofold g = {read(dy, call.dy.type, i)};
-    if (weight != nullptr) g = g * read(weight, call.weight.type, i);
-    return call.gate_first ? g : g * v.silu(i);
+  const auto arriving = [&](int64_t i, const Activation& a) {
+    const Scaled g = v.weighted(read(dys, call.dy.type, i), i);
+    return call.gate_first ? g : g * a.silu;
   };
-  CompensatedSum products;
-  for (int64_t i = 0; i < call.width; ++i) products.add(arriving(i) * v.twofold(i));
-  // inv is that of v; dx = inv (g - v inv^2 mean(g v)) 2^-exponent.
-  // A saved inv times 2^exponent need not be finite: what it makes is scaled afterwards.
-  Twofold inv = v.inv(), slope = v.squared_inv();
-  int own_exponent = 0;
-  if (saved != nullptr) {
-    const double given = read(saved, RN_F64, 0);
-    const int exponent = exponent_of(std::fabs(given));
-    inv = {std::ldexp(given, -exponent)};
-    slope = inv * inv;
-    own_exponent = v.exponent() + exponent;
-  }
-  // Whichever of the gradient's two terms has the larger scale keeps its size until the end.
-  const int shared = std::max(0, 2 * own_exponent), last = own_exponent + shared - v.exponent();
-  slope = slope * (products.twofold() / Twofold{static_cast<double>(call.width)});
+  Scaled products;
   for (int64_t i = 0; i < call.width; ++i) {
     const Activation a = v.activation(i);
-    const Twofold own = {read(dy, call.dy.type, i)}, normalised = v.twofold(i) * inv;
-    // The scale comes last: rows of 1e-315 have gradients beyond the range, whose terms must not meet as infinities.
-    Twofold gradient = (scaled(arriving(i), -shared) - scaled(v.twofold(i) * slope, 2 * own_exponent - shared)) * inv;
-    double gate_gradient;
-    if (call.gate_first) {
-      gate_gradient = std::ldexp((gradient * a.slope * v.x_at(i)).rounded(), v.x_exponent() + last);
-      gradient = gradient * v.silu(i);
-    } else {
-      const double factor = weight != nullptr ? read(weight, call.weight.type, i) : 1.0;
-      gate_gradient = std::ldexp((own * factor * a.slope * normalised).rounded(), own_exponent);
-    }
-    if (dweight != nullptr) {
-      const Twofold term = v.times(i, (call.gate_first ? own : own * a.silu) * inv);
-      dweight[at + i] += std::ldexp(term.rounded(), own_exponent);
-    }
-    if (dx != nullptr) write(dx, call.dx.type, i, std::ldexp(gradient.rounded(), v.gate_exponent() + last));
-    if (dgate != nullptr) write(dgate, call.dgate.type, i, gate_gradient);
+    products = products + arriving(i, a) * (v.entering(i, a) * inv);
+  }
+  const Scaled mean = v.mean(products);
+  for (int64_t i = 0; i < call.width; ++i) {
+    const Activation a = v.activation(i);
+    const Scaled dy = read(dys, call.dy.type, i), normalised = v.entering(i, a) * inv;
+    const Scaled gradient = arriving(i, a) * inv - normalised * mean * inv;
+    const Scaled gate_gradient = (call.gate_first ? gradient * v.x(i) : v.weighted(dy, i) * normalised) * a.slope;
+    if (dweight != nullptr) dweight[at + i] += ((call.gate_first ? dy : dy * a.silu) * normalised).rounded();
+    if (dx != nullptr) write(dx, call.dx.type, i, (call.gate_first ? gradient * a.silu : gradient).rounded());
+    if (dgate != nullptr) write(dgate, call.dgate.type, i, gate_gradient.rounded());
   }
 }
 

@@ -2,6 +2,8 @@
 #ifndef RMSNORM_CPU_SCALED_H_
 #define RMSNORM_CPU_SCALED_H_
 
+#include <bit>
+
 #include "cpu/f64.h"
 
 namespace rmsnorm {
@@ -20,9 +22,15 @@ class Scaled {
       return;
     }
     const double rest = std::isfinite(mantissa.rest) ? mantissa.rest : 0;
+    mantissa_ = {sum, (mantissa.value - (sum - added)) + (rest - added)};
     int own = 0;
-    mantissa_.value = std::frexp(sum, &own);
-    mantissa_.rest = std::ldexp((mantissa.value - (sum - added)) + (rest - added), -own);
+    if (std::fabs(sum) >= 0x1p-900 && std::fabs(sum) <= 0x1p900) {  // what needs no library
+      own = static_cast<int>(std::bit_cast<uint64_t>(sum) >> 52 & 0x7ff) - 1022;
+      mantissa_ = times_power(mantissa_, -own);
+    } else {
+      mantissa_.value = std::frexp(sum, &own);
+      mantissa_.rest = std::ldexp(mantissa_.rest, -own);
+    }
     exponent_ = exponent + own;
   }
 
@@ -39,17 +47,27 @@ class Scaled {
     const int exponent = a.mantissa_.value == 0   ? b.exponent_
                          : b.mantissa_.value == 0 ? a.exponent_
                                                   : std::max(a.exponent_, b.exponent_);
-    return {scaled(a.mantissa_, a.exponent_ - exponent) - scaled(b.mantissa_, b.exponent_ - exponent), exponent};
+    // Of two so far apart as the least power says, the smaller does not count.
+    const auto aligned = [exponent](const Scaled& v) {
+      return times_power(v.mantissa_, std::max(v.exponent_ - exponent, -1000));
+    };
+    return {aligned(a) - aligned(b), exponent};
   }
   friend Scaled operator+(const Scaled& a, const Scaled& b) {
     return a - Scaled({-b.mantissa_.value, -b.mantissa_.rest}, b.exponent_);
   }
   friend Scaled square_root(const Scaled& a) {
     const int half = a.exponent_ >> 1;
-    return {square_root(scaled(a.mantissa_, a.exponent_ - 2 * half)), half};
+    return {square_root(times_power(a.mantissa_, a.exponent_ - 2 * half)), half};
   }
 
  private:
+  // Times 2^n, for n that leaves the power normal.
+  static Twofold times_power(Twofold v, int n) {
+    const double power = std::bit_cast<double>(static_cast<uint64_t>(1023 + n) << 52);
+    return {v.value * power, v.rest * power};
+  }
+
   Twofold mantissa_ = {0};  // at least 1/2 and below 1, but for those without a size
   int exponent_ = 0;
 };

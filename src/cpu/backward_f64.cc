@@ -48,26 +48,29 @@ class F64Gradient {
     const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
     const double squares = total(call_.sum_squares);
     const double mean = layer_ ? std::fabs(total(call_.sum)) / d : 0;
-    scale_ = scale_for(std::max({std::sqrt(squares) / std::sqrt(d), root, mean}));
+    // As in slice_scale (f64_norm.h).
+    const double deviation = std::max(std::sqrt(squares) / std::sqrt(d), root);
+    inv_scale_ = scale_for(deviation);
+    scale_ = scale_for(std::max(deviation, mean));
     if (layer_) {
       const double sum = total(call_.sum) * scale_;
       mean_ = sum / d;
       correction_ = std::isfinite(mean_) ? std::fma(-mean_, d, sum) / d : 0;
     }
-    set_inverse(Twofold{squares * scale_ * scale_} / Twofold{d});
+    set_inverse(Twofold{squares * inv_scale_ * inv_scale_} / Twofold{d});
     *mean_g = Twofold{layer_ ? total(call_.sum_gradients) : 0} / Twofold{d};
-    *slope = Twofold{total(call_.sum_products) * scale_} / Twofold{d} * slope_;
+    *slope = Twofold{total(call_.sum_products) * inv_scale_} / Twofold{d} * slope_;
   }
 
   void write_row(Twofold mean_g, Twofold slope, double* dweight, double* dbias) const {
     for (int64_t i = 0; i < call_.cols; ++i) {
       const double dy = read(dy_, call_.dy.type, i);
-      const double h = (centred(i) * inv_).rounded();
+      const double h = for_inverse(centred(i) * inv_).rounded();
       // The scale comes last: rows of 1e-315 have gradients beyond the range, whose terms must not meet as infinities.
       Twofold through = layer_ ? g(i) - mean_g : g(i);
-      if (i < call_.partial) through = through - centred(i) * slope;
+      if (i < call_.partial) through = through - for_inverse(centred(i) * slope);
       double result =
-          saved_ != nullptr ? (through * read(saved_, RN_F64, 0)).rounded() : (through * inv_).rounded() * scale_;
+          saved_ != nullptr ? (through * read(saved_, RN_F64, 0)).rounded() : (through * inv_).rounded() * inv_scale_;
       if (added_ != nullptr) result = read(added_, call_.d_residual_out.type, i) + result;
       if (dweight != nullptr) dweight[i] += dy * h;
       if (dbias != nullptr) dbias[i] += dy;
@@ -87,6 +90,11 @@ class F64Gradient {
     return Twofold{read(x_, RN_F64, i) * scale_} - Twofold{mean_} - Twofold{correction_};
   }
 
+  // A product of the scaled row and what belongs to another scale.
+  Twofold for_inverse(Twofold v) const {
+    return inv_scale_ == scale_ ? v : scaled(v, std::ilogb(inv_scale_) - std::ilogb(scale_));
+  }
+
   // inv_ is that of the scaled row; slope_: see F64Inverse.
   void find_scale() {
     const int64_t counted = layer_ ? call_.cols : call_.partial;
@@ -96,7 +104,7 @@ class F64Gradient {
       const double magnitude = std::fabs(read(x_, RN_F64, i));
       if (magnitude < HUGE_VAL || (magnitude == HUGE_VAL && !layer_)) peak = std::max(peak, magnitude);
     }
-    scale_ = scale_for(peak);
+    scale_ = inv_scale_ = scale_for(peak);
     if (layer_) {
       CompensatedSum sum;
       for (int64_t i = 0; i < counted; ++i) sum.add(read(x_, RN_F64, i) * scale_);
@@ -110,11 +118,11 @@ class F64Gradient {
   }
 
   void set_inverse(Twofold mean_square) {
-    const F64Inverse own = inverse(mean_square, call_.epsilon, scale_, call_.epsilon_outside);
+    const F64Inverse own = inverse(mean_square, call_.epsilon, inv_scale_, call_.epsilon_outside);
     inv_ = own.inv;
     slope_ = own.slope;
     if (saved_ == nullptr) return;
-    inv_ = {read(saved_, RN_F64, 0) / scale_};
+    inv_ = {read(saved_, RN_F64, 0) / inv_scale_};
     const Twofold rms = square_root(mean_square);
     slope_ = !call_.epsilon_outside ? inv_ * inv_ : rms.value == 0 ? Twofold{0} : inv_ / rms;
   }
@@ -125,6 +133,7 @@ class F64Gradient {
   const char *x_, *dy_, *added_, *saved_;
   char *dx_, *dresidual_;
   double scale_ = 1, mean_ = 0, correction_ = 0;
+  double inv_scale_ = 1;  // what the row is scaled by that inv_ and slope_ belong to: scale_, but for a slice
   Twofold inv_ = {0}, slope_ = {0};
 };
 

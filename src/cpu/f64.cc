@@ -10,7 +10,7 @@ void f64_row(const NormCall& call, int64_t index) {
   const F64Row row{call, index};
   const F64Scale s = row_scale(row);
   if (char* mean = row.at(call.mean)) write(mean, RN_F64, 0, (s.mean + s.correction) / s.scale);
-  if (char* inv = row.at(call.inv)) write(inv, RN_F64, 0, s.inv.rounded() * s.scale);
+  if (char* inv = row.at(call.inv)) write(inv, RN_F64, 0, std::ldexp(s.inv.rounded() * s.scale, s.exponent));
   char* out = row.at(call.out);
   char* residual_out = row.at(call.residual_out);
   for (int64_t i = 0; i < call.cols; ++i) {

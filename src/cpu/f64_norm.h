@@ -32,7 +32,8 @@ struct F64Row {
 struct F64Scale {
   double mean, correction;  // of the scaled row
   Twofold inv;
-  double scale;  // power of two that the elements are multiplied by
+  double scale;      // power of two that the elements are multiplied by
+  int exponent = 0;  // 2 to this is the factor that inv lacks: of slices, whose mean may be far above their deviation
 };
 
 // NaNs do not count. Infinities do where no mean is taken: such a row becomes zeros and must not be scaled up.
@@ -52,14 +53,16 @@ inline F64Scale slice_scale(const F64Row& row) {
   const double squares = read(row.at(call.sum_squares), RN_F64, 0);
   const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
   const double mean = call.norm == Norm::kLayer ? std::fabs(read(row.at(call.sum), RN_F64, 0)) / d : 0;
-  const double scale = scale_for(std::max({std::sqrt(squares) / std::sqrt(d), root, mean}));
-  F64Scale result = {0, 0, {1}, scale};
+  // A mean of 1e308 must not take the squares of 1e-300 away.
+  const double deviation = std::max(std::sqrt(squares) / std::sqrt(d), root), own = scale_for(deviation);
+  const double scale = scale_for(std::max(deviation, mean));
+  F64Scale result = {0, 0, {1}, scale, std::ilogb(own) - std::ilogb(scale)};
   if (call.norm == Norm::kLayer) {
     const double sum = read(row.at(call.sum), RN_F64, 0) * scale;
     result.mean = sum / d;
     result.correction = std::isfinite(result.mean) ? std::fma(-result.mean, d, sum) / d : 0;
   }
-  result.inv = inverse(Twofold{squares * scale * scale} / Twofold{d}, call.epsilon, scale, call.epsilon_outside).inv;
+  result.inv = inverse(Twofold{squares * own * own} / Twofold{d}, call.epsilon, own, call.epsilon_outside).inv;
   return result;
 }
 
@@ -102,6 +105,7 @@ inline double normalised(const F64Row& row, const F64Scale& s, double x, int64_t
   if (row.at_weight != nullptr) {
     y = y * with_offset(read(row.at_weight, call.weight.type, i), call.weight_offset);
   }
+  if (s.exponent != 0) y = scaled(y, s.exponent);
   return (row.at_bias != nullptr ? y + Twofold{read(row.at_bias, call.bias.type, i)} : y).rounded();
 }
 

@@ -23,6 +23,11 @@ inline constexpr int64_t kKeptWeight = 2 * kStage;
 template <class T>
 inline constexpr bool kSplitOrder = T::kType == RN_BF16;
 
+// Results whose budget leaves no room for inv rounded to f32 beside the other factors' roundings: f32 that is rounded
+// nowhere else. (16-bit results hide it.)
+template <class T, class R>
+inline constexpr bool kWholeInverse = !T::kNarrow && !R::kNarrow;
+
 // 32 lanes of f64, filled in the same order on every target: 32 elements at a turn, in memory order or first those at
 // even places, then those at odd places.
 template <bool kSplit>
@@ -145,15 +150,26 @@ template <class T>
   return lanes.total();
 }
 
-// out = R(u inv) w.
+// out = R(u inv) w, with kWholeInverse in f64.
 template <class T, class R>
-[[gnu::noinline]] void apply_scale(typename T::Storage* out, const float* u, const float* weight, float inv, int64_t n,
+[[gnu::noinline]] void apply_scale(typename T::Storage* out, const float* u, const float* weight, double inv, int64_t n,
                                    bool streamed) {
   constexpr bool kSplit = kSplitOrder<T>;
-  const F scale = splat(inv);
+  const F scale = splat(static_cast<float>(inv));
+  const D whole = splat(inv);
   const auto result = [=](int64_t i) __attribute__((always_inline)) {
-    const Pair v = R::round(Pair{mul(load(u + i), scale), mul(load(u + i + kLanes), scale)});
-    return mul(v, Pair{load(weight + i), load(weight + i + kLanes)});
+    if constexpr (kWholeInverse<T, R>) {
+      Quad v;
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const int64_t at = i + k * (kLanes / 2);
+        v.d[k] = mul(mul(load_wide(u + at), whole), load_wide(weight + at));
+      }
+      return narrow(v);
+    } else {
+      const Pair v = R::round(Pair{mul(load(u + i), scale), mul(load(u + i + kLanes), scale)});
+      return mul(v, Pair{load(weight + i), load(weight + i + kLanes)});
+    }
   };
   int64_t i = 0;
   for (; i + kPair <= n; i += kPair) T::template store<kSplit>(out + i, result(i), streamed);
@@ -166,13 +182,15 @@ struct Pairs {
   static constexpr int kCount = N;
 };
 
-// out = R(R(x inv) w) silu(gate), the outer R only with kProduct.
+// out = R(R(x inv) w) silu(gate), the outer R only with kProduct. With kWholeInverse what f32 lacks of inv is made up
+// for in silu(gate).
 template <class T, class R, bool kProduct>
-[[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, float inv, int64_t n,
+[[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, double inv, int64_t n,
                                   bool streamed) {
-  constexpr bool kSplit = kSplitOrder<T>;
+  constexpr bool kSplit = kSplitOrder<T>, kWhole = kWholeInverse<T, R>;
   const GatedStretch<T> s = stretch;
-  const F scale = splat(inv);
+  const float rounded = static_cast<float>(inv);
+  const F scale = splat(rounded), off = splat(static_cast<float>((static_cast<double>(rounded) - inv) / inv));
   const auto result = [&](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     Pair v = R::round(Pair{mul(x.a, scale), mul(x.b, scale)});
     v = mul(v, Pair{load(s.weight + i), load(s.weight + i + kLanes)});
@@ -187,7 +205,7 @@ template <class T, class R, bool kProduct>
       fetch_pair(s, i + k * kPair);
       gates[k] = T::template load<kSplit>(s.gate + i + k * kPair);
     }
-    silu_of(gates);
+    silu_of<kWhole>(gates, off);
 #pragma GCC unroll 4
     for (int k = 0; k < kCount; ++k) {
       const int64_t at = i + k * kPair;
@@ -201,7 +219,7 @@ template <class T, class R, bool kProduct>
   if (i < n) {
     const int left = static_cast<int>(n - i);
     Pair gates[] = {load_part<T, kSplit>(s.gate + i, left)};
-    silu_of(gates);
+    silu_of<kWhole>(gates, off);
     store_part<T, kSplit>(out + i, result(i, load_part<T, kSplit>(s.x + i, left), gates[0]), left);
   }
 }
@@ -358,9 +376,9 @@ class GatedRows {
       const GatedStretch<T> s = stretch(row, next, group, i, n);
       write(row, group * call_.width + i, n, [&](Storage* out, bool streamed) {
         if (R::kNarrow && call_.round_product) {
-          apply_gate<T, R, true>(out, s, static_cast<float>(inv), n, streamed);
+          apply_gate<T, R, true>(out, s, inv, n, streamed);
         } else {
-          apply_gate<T, R, false>(out, s, static_cast<float>(inv), n, streamed);
+          apply_gate<T, R, false>(out, s, inv, n, streamed);
         }
       });
     }
@@ -409,9 +427,8 @@ class GatedRows {
         gate_and_sum<T>(u_, s, n);
         weight = s.weight;
       }
-      write(row, group * call_.width + i, n, [&](Storage* out, bool streamed) {
-        apply_scale<T, R>(out, u, weight, static_cast<float>(inv / kScale), n, streamed);
-      });
+      write(row, group * call_.width + i, n,
+            [&](Storage* out, bool streamed) { apply_scale<T, R>(out, u, weight, inv / kScale, n, streamed); });
     }
     return inv;
   }

@@ -120,13 +120,16 @@ template <int N>
 struct ExpParts {
   Several<Narrow, N> p, power;
 };
-template <int N>
-[[gnu::always_inline]] inline ExpParts<N> exp_parts(const Several<Narrow, N>& g, float shift) {
+// kOff: 1 + p is times 1 + off, for an off that is its own logarithm.
+template <bool kOff, int N>
+[[gnu::always_inline]] inline ExpParts<N> exp_parts(const Several<Narrow, N>& g, float shift, F off) {
   using C = SiluF32;
   const Several<Narrow, N> shifted = add(mul(g, splat(-C::kLog2E)), splat(shift));
   const Several<Narrow, N> k = sub(shifted, splat(shift));
   // Fused products are exact.
-  const Several<Narrow, N> r = add(add_exact_product(k, splat(C::kLn2High), g), mul(k, splat(C::kLn2Low)));
+  Several<Narrow, N> rest = mul(k, splat(C::kLn2Low));
+  if constexpr (kOff) rest = sub(rest, off);
+  const Several<Narrow, N> r = add(add_exact_product(k, splat(C::kLn2High), g), rest);
   const Several<Narrow, N> square = mul(r, r);
   const Several<Narrow, N> low = add(mul(r, splat(C::kTerms[1])), splat(C::kTerms[0]));
   const Several<Narrow, N> high =
@@ -140,13 +143,26 @@ template <int N>
   return add(larger(e.power, one), add_exact_product(e.power, e.p, smaller(e.power, one)));
 }
 
-// silu(g), at most 2 ulp off for g >= -80: 1.998, found by trying all of them.
+// The same times 1 + off, with e made for it: power p is exact, and off not lost beside 1.
 template <int N>
-[[gnu::always_inline]] inline Several<Narrow, N> silu(const Several<Narrow, N>& g) {
+[[gnu::always_inline]] inline Several<Narrow, N> one_plus(const ExpParts<N>& e, F one, F off) {
+  const Several<Narrow, N> inner = add(add(mul(e.power, e.p), off), smaller(e.power, one));
+  return add(larger(e.power, one), inner);
+}
+
+// silu(g), at most 2 ulp off for g >= -80: 1.998, found by trying all of them. kOff: silu(g) / (1 + off), |off| <= 2^-23,
+// which costs no rounding of its own.
+template <bool kOff = false, int N>
+[[gnu::always_inline]] inline Several<Narrow, N> silu(const Several<Narrow, N>& g, F off = splat(0.0f)) {
   using C = SiluF32;
   const Several<Narrow, N> numerator = larger(splat(C::kLeast), g);
-  const ExpParts<N> e = exp_parts(smaller(splat(C::kMost), numerator), C::kShift);
-  const Several<Narrow, N> denominator = one_plus(e, splat(1.0f));
+  const ExpParts<N> e = exp_parts<kOff>(smaller(splat(C::kMost), numerator), C::kShift, off);
+  Several<Narrow, N> denominator;
+  if constexpr (kOff) {
+    denominator = one_plus(e, splat(1.0f), off);
+  } else {
+    denominator = one_plus(e, splat(1.0f));
+  }
   // Below kLeast the denominator grows on, to infinity at the latest for -infinity.
   return div(numerator, mul(denominator, larger(splat(1.0f), sub(splat(C::kFade), g))));
 }
@@ -157,7 +173,7 @@ template <int N>
 [[gnu::always_inline]] inline Several<Narrow, N> scaled_silu(const Several<Narrow, N>& g) {
   using C = SiluF32;
   const Several<Narrow, N> numerator = larger(splat(C::kScaledLeast), g);
-  const ExpParts<N> e = exp_parts(smaller(splat(C::kMost), numerator), C::kScaledShift);
+  const ExpParts<N> e = exp_parts<false>(smaller(splat(C::kMost), numerator), C::kScaledShift, splat(0.0f));
   return div(numerator, one_plus(e, splat(1 / C::kScale)));
 }
 
@@ -177,9 +193,9 @@ template <int N>
 #pragma GCC unroll 4
   for (int k = 0; k < N; ++k) pairs[k] = {all.v[2 * k], all.v[2 * k + 1]};
 }
-template <int N>
-[[gnu::always_inline]] inline void silu_of(Pair (&pairs)[N]) {
-  to_pairs(silu(registers_of(pairs)), pairs);
+template <bool kOff = false, int N>
+[[gnu::always_inline]] inline void silu_of(Pair (&pairs)[N], F off = splat(0.0f)) {
+  to_pairs(silu<kOff>(registers_of(pairs), off), pairs);
 }
 template <int N>
 [[gnu::always_inline]] inline void scaled_silu_of(Pair (&pairs)[N]) {

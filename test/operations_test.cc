@@ -95,8 +95,7 @@ TEST_P(Operations, results_are_within_their_budgets_for_any_values) {
       table.add(op(), r, tensors, finding);
     }
   }
-  const double mean = op().name() == "gated_rms_norm" ? reference::kMeanGated : reference::kMean;
-  for (const std::string& line : table.means_beyond(mean)) ADD_FAILURE() << line;
+  for (const std::string& line : table.means_beyond(reference::kMean)) ADD_FAILURE() << line;
   table.print();
   test::OperationTable::all().merge(table);
 }

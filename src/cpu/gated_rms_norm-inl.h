@@ -20,6 +20,9 @@ inline constexpr int64_t kFetchedColumns = 512;
 // Columns of weight that are kept from row to row.
 inline constexpr int64_t kKeptWeight = 2 * kStage;
 
+// Gate first, kWholeInverse: squares that are a larger part of their sum are formed in f64.
+inline constexpr double kLargeShare = 0.25;
+
 template <class T>
 inline constexpr bool kSplitOrder = T::kType == RN_BF16;
 
@@ -93,16 +96,24 @@ template <class T>
   }
 }
 
-// u = 2^32 x silu(gate), and the sum of its squares.
-template <class T>
-[[gnu::noinline]] double gate_and_sum(float* u, const GatedStretch<T>& stretch, int64_t n) {
+// Of u: the sum of squares, and the largest magnitude.
+struct GatedSum {
+  double square = 0;
+  float peak = 0;
+};
+
+// u = 2^32 x silu(gate), and its sum; kPeak: also the peak.
+template <class T, bool kPeak>
+[[gnu::noinline]] GatedSum gate_and_sum(float* u, const GatedStretch<T>& stretch, int64_t n) {
   constexpr bool kSplit = kSplitOrder<T>;
   using Lanes = SquareLanes<kSplit>;
   const GatedStretch<T> s = stretch;
   const bool wide = n >= kFetchedColumns;
   Lanes lanes;
-  const auto gated = [u](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
+  F peak = splat(0.0f);
+  const auto gated = [ u, &peak ](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     const Pair v = mul(x, activated);
+    if constexpr (kPeak) peak = larger_magnitude(larger_magnitude(peak, v.a), v.b);
     store(u + i, v.a);
     store(u + i + kLanes, v.b);
     return v;
@@ -147,7 +158,7 @@ template <class T>
       if (k == pair) lanes.take(v, k);
     }
   }
-  return lanes.total();
+  return {lanes.total(), kPeak ? largest_magnitude(peak) : 0};
 }
 
 // out = R(u inv) w, with kWholeInverse in f64.
@@ -297,6 +308,7 @@ struct GatedRow {
 template <class T, class R>
 class GatedRows {
   using Storage = typename T::Storage;
+  static constexpr bool kWhole = kWholeInverse<T, R>;
 
  public:
   explicit GatedRows(const GatedCall& call) : call_(call), weight_(call) {}
@@ -405,16 +417,26 @@ class GatedRows {
   double gate_first(const GatedRow& row, const GatedRow& next, int64_t group) {
     constexpr double kScale = static_cast<double>(SiluF32::kScale);
     const bool kept = call_.width <= kKeptColumns;
-    double square = 0;  // of 2^32 u
+    GatedSum sum;  // of 2^32 u
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i);
-      square += gate_and_sum<T>(u_ + (kept ? i : 0), stretch(row, next, group, i, n), n);
+      const GatedSum part = gate_and_sum<T, kWhole>(u_ + (kept ? i : 0), stretch(row, next, group, i, n), n);
+      sum.square += part.square;
+      sum.peak = part.peak > sum.peak ? part.peak : sum.peak;
     }
-    const double scaled_mean = square / static_cast<double>(call_.width);
-    const double inv = 1 / __builtin_sqrt(scaled_mean * (1 / (kScale * kScale)) + call_.epsilon);
+    double scaled_mean = sum.square / static_cast<double>(call_.width);
+    const auto inverse = [&] { return 1 / __builtin_sqrt(scaled_mean * (1 / (kScale * kScale)) + call_.epsilon); };
+    double inv = inverse();
     // From here on no u is subnormal but where the result is, and none infinite.
     if (__builtin_expect(!(scaled_mean >= 1 && scaled_mean <= kScale * kScale * kScale && inv >= 1 / kScale), 0)) {
       return gate_first_wide(row, group);
+    }
+    if constexpr (kWhole) {
+      const double peak = static_cast<double>(sum.peak);
+      if (__builtin_expect(peak * peak > kLargeShare * sum.square, 0)) {
+        scaled_mean = with_large_squares(row, next, group, sum.square) / static_cast<double>(call_.width);
+        inv = inverse();
+      }
     }
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i);
@@ -424,13 +446,40 @@ class GatedRows {
         weight = weight_.at(row.weight, group, i, n);
       } else {
         const GatedStretch<T> s = stretch(row, next, group, i, n);
-        gate_and_sum<T>(u_, s, n);
+        gate_and_sum<T, false>(u_, s, n);
         weight = s.weight;
       }
       write(row, group * call_.width + i, n,
             [&](Storage* out, bool streamed) { apply_scale<T, R>(out, u, weight, inv / kScale, n, streamed); });
     }
     return inv;
+  }
+
+  // `square` with f64's squares in place of those that are a large part of it: from each of these inv, and with it the
+  // whole group, would have the error that silu has in f32.
+  [[gnu::noinline]] double with_large_squares(const GatedRow& row, const GatedRow& next, int64_t group, double square) {
+    const bool kept = call_.width <= kKeptColumns;
+    const auto least = static_cast<float>(__builtin_sqrt(kLargeShare * square));
+    const I limit = as_int(splat(least));
+    double result = square;
+    for (int64_t i = 0; i < call_.width; i += kStage) {
+      const int64_t n = stop(i);
+      const GatedStretch<T> s = stretch(row, next, group, i, n);
+      const float* u = u_ + (kept ? i : 0);
+      if (!kept) gate_and_sum<T, false>(u_, s, n);
+      for (int64_t k = 0; k < n; k += kLanes) {
+        if (!any(less(limit, magnitude_bits(load(u + k))))) continue;
+        for (int64_t at = k; at < k + kLanes && at < n; ++at) {
+          if (!(__builtin_fabsf(u[at]) > least)) continue;
+          double exact[kLanes / 2];
+          store(exact, silu(splat(static_cast<double>(s.gate[at]))));
+          const double f32 = static_cast<double>(u[at]);
+          const double f64 = static_cast<double>(s.x[at]) * exact[0] * static_cast<double>(SiluF32::kScale);
+          result += f64 * f64 - f32 * f32;
+        }
+      }
+    }
+    return result;
   }
 
   double gate_first_wide(const GatedRow& row, int64_t group) {

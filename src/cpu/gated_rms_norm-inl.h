@@ -20,8 +20,8 @@ inline constexpr int64_t kFetchedColumns = 512;
 // Columns of weight that are kept from row to row.
 inline constexpr int64_t kKeptWeight = 2 * kStage;
 
-// Gate first, kWholeInverse: squares that are a larger part of their sum are formed in f64.
-inline constexpr double kLargeShare = 0.25;
+// Gate first, kWholeInverse: a square that is a larger part of the sum is formed in f64. There is one at most.
+inline constexpr double kLargeShare = 0.5;
 
 template <class T>
 inline constexpr bool kSplitOrder = T::kType == RN_BF16;
@@ -434,7 +434,7 @@ class GatedRows {
     if constexpr (kWhole) {
       const double peak = static_cast<double>(sum.peak);
       if (__builtin_expect(peak * peak > kLargeShare * sum.square, 0)) {
-        scaled_mean = with_large_squares(row, next, group, sum.square) / static_cast<double>(call_.width);
+        scaled_mean = with_peak_in_f64(row, next, group, sum) / static_cast<double>(call_.width);
         inv = inverse();
       }
     }
@@ -455,31 +455,26 @@ class GatedRows {
     return inv;
   }
 
-  // `square` with f64's squares in place of those that are a large part of it: from each of these inv, and with it the
-  // whole group, would have the error that silu has in f32.
-  [[gnu::noinline]] double with_large_squares(const GatedRow& row, const GatedRow& next, int64_t group, double square) {
+  // The sum of squares with the largest one formed in f64: from that inv, and with it the whole group, would have the
+  // error that silu has in f32.
+  [[gnu::noinline]] double with_peak_in_f64(const GatedRow& row, const GatedRow& next, int64_t group,
+                                            const GatedSum& sum) {
     const bool kept = call_.width <= kKeptColumns;
-    const auto least = static_cast<float>(__builtin_sqrt(kLargeShare * square));
-    const I limit = as_int(splat(least));
-    double result = square;
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i);
       const GatedStretch<T> s = stretch(row, next, group, i, n);
       const float* u = u_ + (kept ? i : 0);
       if (!kept) gate_and_sum<T, false>(u_, s, n);
-      for (int64_t k = 0; k < n; k += kLanes) {
-        if (!any(less(limit, magnitude_bits(load(u + k))))) continue;
-        for (int64_t at = k; at < k + kLanes && at < n; ++at) {
-          if (!(__builtin_fabsf(u[at]) > least)) continue;
-          double exact[kLanes / 2];
-          store(exact, silu(splat(static_cast<double>(s.gate[at]))));
-          const double f32 = static_cast<double>(u[at]);
-          const double f64 = static_cast<double>(s.x[at]) * exact[0] * static_cast<double>(SiluF32::kScale);
-          result += f64 * f64 - f32 * f32;
-        }
+      for (int64_t k = 0; k < n; ++k) {
+        if (__builtin_fabsf(u[k]) != sum.peak) continue;
+        double activated[kLanes / 2];
+        store(activated, silu(splat(static_cast<double>(s.gate[k]))));
+        const double f32 = static_cast<double>(u[k]);
+        const double f64 = static_cast<double>(s.x[k]) * activated[0] * static_cast<double>(SiluF32::kScale);
+        return sum.square + (f64 * f64 - f32 * f32);
       }
     }
-    return result;
+    return sum.square;
   }
 
   double gate_first_wide(const GatedRow& row, int64_t group) {

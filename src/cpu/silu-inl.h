@@ -110,6 +110,12 @@ template <class T, int N>
       [b](auto x, auto z) __attribute__((always_inline)) { return add_exact_product(x, b, z); }, a, c);
 }
 template <class T, int N>
+[[gnu::always_inline]] inline Several<T, N> add_exact_product(const Several<T, N>& a, const Several<T, N>& b,
+                                                              typename T::Register c) {
+  return each(
+      [c](auto x, auto y) __attribute__((always_inline)) { return add_exact_product(x, y, c); }, a, b);
+}
+template <class T, int N>
 [[gnu::always_inline]] inline Several<T, N> into_exponent(const Several<T, N>& a) {
   return each(
       [](auto x) __attribute__((always_inline)) { return into_exponent(x); }, a);
@@ -146,8 +152,7 @@ template <int N>
 // The same times 1 + off, with e made for it: power p is exact, and off not lost beside 1.
 template <int N>
 [[gnu::always_inline]] inline Several<Narrow, N> one_plus(const ExpParts<N>& e, F one, F off) {
-  const Several<Narrow, N> inner = add(add(mul(e.power, e.p), off), smaller(e.power, one));
-  return add(larger(e.power, one), inner);
+  return add(larger(e.power, one), add(add_exact_product(e.power, e.p, off), smaller(e.power, one)));
 }
 
 // silu(g), at most 2 ulp off for g >= -80: 1.998, found by trying all of them. kOff: silu(g) / (1 + off), |off| <= 2^-23,

@@ -356,11 +356,7 @@ class GradientBlock {
         for (int64_t i = 0; i < call_.cols; i += kStage) take(x_at(row, i, stop(i)), stop(i));
       };
       return mean_and_variance(call_, {sums.x, sums.xx}, [&](SumMode mode, double centre) {
-        if (mode == SumMode::kExact) {
-          Magnitudes magnitudes;
-          for_each([&](const float* x, int64_t n) { magnitudes.take(x, n); });
-          return exact_mean(call_.cols, centre, magnitudes, for_each);
-        }
+        if (mode == SumMode::kExact) return exact_mean(call_.cols, centre, for_each);
         Moments total = {0, 0};
         for_each([&](const float* x, int64_t n) {
           const Moments part = centred_chunk(StagedSource{x}, 0, n, centre);

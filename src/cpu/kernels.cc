@@ -91,27 +91,12 @@ struct Kernel {
   }
 
   [[gnu::noinline]] static Moments exact(const NormCall& call, const Source& source, double sum) {
-    Magnitudes magnitudes;
-    int64_t whole = 0;
-    for (; whole + kPair <= call.cols; whole += kPair) {
-      const Pair v = source.template load<false>(whole);
-      magnitudes.take(v.a);
-      magnitudes.take(v.b);
-    }
-    if (const int left = static_cast<int>(call.cols - whole); left > 0) {
-      float last[kPair];
-      F32::store<false>(last, source.template load_part<false>(whole, left), false);
-      magnitudes.take(last, left);
-    }
-    return exact_mean(call.cols, sum, magnitudes, [&](const auto& take) {
+    return exact_mean(call.cols, sum, [&](const auto& take) {
       float values[kPair];
-      for (int64_t i = 0; i < whole; i += kPair) {
-        F32::store<false>(values, source.template load<false>(i), false);
-        take(values, kPair);
-      }
-      if (whole < call.cols) {
-        const int left = static_cast<int>(call.cols - whole);
-        F32::store<false>(values, source.template load_part<false>(whole, left), false);
+      for (int64_t i = 0; i < call.cols; i += kPair) {
+        const int left = call.cols - i < kPair ? static_cast<int>(call.cols - i) : kPair;
+        const Pair v = left == kPair ? source.template load<false>(i) : source.template load_part<false>(i, left);
+        F32::store<false>(values, v, false);
         take(values, left);
       }
     });

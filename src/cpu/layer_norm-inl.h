@@ -24,13 +24,9 @@ inline bool near_an_element(double mean, double mean_square) {
   return apart * apart < kMeanReach * mean_square;
 }
 
-// The largest and the smallest magnitude of some numbers.
+// The largest and the smallest magnitude of some numbers, but for zeros.
 class Magnitudes {
  public:
-  [[gnu::always_inline]] void take(F v) {
-    largest_ = larger(magnitude(v), largest_);
-    smallest_ = smaller(magnitude(v), smallest_);
-  }
   void take(const float* x, int64_t n) {
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) take(load(x + i));
@@ -40,7 +36,7 @@ class Magnitudes {
     take(load(last));
   }
 
-  // Whether any sum of `count` of them is exact in f64: each is a multiple of 2^-24 of the smallest, or of 2^-149.
+  // Whether any sum of `count` numbers is exact in f64: each is 0 or a multiple of 2^-24 of the smallest, or of 2^-149.
   bool exact_in_f64(int64_t count) const {
     float largest[kLanes], smallest[kLanes];
     store(largest, largest_);
@@ -54,12 +50,21 @@ class Magnitudes {
   }
 
  private:
+  [[gnu::always_inline]] void take(F v) {
+    const I bits = magnitude_bits(v), infinity = as_int(splat(__builtin_inff()));
+    const F without_zeros = as_float(bit_or(bits, bit_and(less(bits, splat(1)), infinity)));
+    largest_ = larger(as_float(bits), largest_);
+    smallest_ = smaller(without_zeros, smallest_);
+  }
+
   F largest_ = splat(0.0f), smallest_ = splat(__builtin_inff());
 };
 
-// SumMode::kExact. magnitudes: of the row's columns; for_each(take) hands them to take(const float*, n), in stretches.
+// SumMode::kExact. for_each(take) hands the row's columns to take(const float*, n), in stretches.
 template <class ForEach>
-inline Moments exact_mean(int64_t cols, double sum, const Magnitudes& magnitudes, const ForEach& for_each) {
+inline Moments exact_mean(int64_t cols, double sum, const ForEach& for_each) {
+  Magnitudes magnitudes;
+  for_each([&](const float* x, int64_t n) { magnitudes.take(x, n); });
   ExactMean result;
   if (magnitudes.exact_in_f64(cols)) {
     result = mean_of(sum, cols);

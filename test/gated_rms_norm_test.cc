@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/budgets.h"
 #include "reference/hash.h"
 #include "reference/ulp.h"
 #include "reference/values.h"
@@ -262,6 +263,78 @@ TEST(GatedSpecialValues, neither_overflow_nor_underflow) {
   // A gate that f32 holds and 2^32 times which it does not.
   for (const float v : run(std::vector<float>(3 * 50, 1.0f), std::vector<float>(3 * 50, 3e38f), {.epsilon = 0})) {
     EXPECT_EQ(v, 3e38f);
+  }
+}
+
+// ---- Errors that a whole group shares --------------------------------------------------------------------------------
+
+// One element that is nearly all of the sum, with a gate of which silu may be the furthest off: inv must not have that
+// error, which the rest of the group would have, too.
+TEST(GatedAccuracy, one_large_element_does_not_spoil_its_group) {
+  constexpr std::int64_t width = 60, rows = 500;
+  constexpr double kMost = 4;  // x silu(gate) and the end: of the budget's 5, inv gets none
+  std::vector<double> x, gate;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (const double v : numbers(width, static_cast<std::uint64_t>(2 * row + 1))) x.push_back(v);
+    for (const double v : numbers(width, static_cast<std::uint64_t>(2 * row + 2))) gate.push_back(v);
+    const std::size_t spike = static_cast<std::size_t>(row * width + row % width);
+    x[spike] = 9000;
+    gate[spike] = (static_cast<double>(row) - 250) / 64;
+  }
+  const std::vector<float> x32(x.begin(), x.end()), gate32(gate.begin(), gate.end());
+  const std::vector<double> x64(x32.begin(), x32.end()), gate64(gate32.begin(), gate32.end());
+  for (const GateOrder order : {GateOrder::kLast, GateOrder::kFirst}) {
+    std::vector<float> out(x.size()), inv(rows);
+    gated_rms_norm(matrix(out.data(), rows, width), matrix(inv.data(), rows, 1), matrix(x32.data(), rows, width),
+                   matrix(gate32.data(), rows, width), {}, {.gate_order = order});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t at = row * width;
+      const reference::GatedInput in = {x64.data() + at,           gate64.data() + at, nullptr, width, 1e-6,
+                                        order == GateOrder::kFirst};
+      const reference::GatedNorm<Quad> norm = reference::gated_norm<Quad>(in);
+      const double saved = static_cast<double>(inv[static_cast<std::size_t>(row)]);
+      EXPECT_LE(reference::ulp_distance(RN_F32, saved, norm.inv), reference::kStatistic) << "row " << row;
+      for (std::int64_t i = 0; i < width; ++i) {
+        const double found = static_cast<double>(out[static_cast<std::size_t>(at + i)]);
+        EXPECT_LE(reference::ulp_distance(RN_F32, found, reference::gated_result(in, norm, i)), kMost)
+            << "row " << row << ", column " << i;
+      }
+    }
+  }
+}
+
+// f64: gradients of which nothing is left but what one f64 of silu(gate) does not hold, far from 1 in both directions.
+TEST(GatedAccuracy, sums_that_cancel_lose_nothing) {
+  constexpr std::int64_t rows = 300, width = 2;
+  for (const double size : {1.0, 1e4, 1e300, 1e-300}) {
+    std::vector<double> x = numbers(rows * width, 31), gate = numbers(rows * width, 32), dy = numbers(rows * width, 33);
+    std::vector<double> inv(rows, 2.5), dx(x.size()), dgate(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] *= size;
+    for (const GateOrder order : {GateOrder::kLast, GateOrder::kFirst}) {
+      GatedRmsNormBackwardOptions options;
+      options.gate_order = order;
+      for (std::size_t i = 0; i < x.size(); i += width) {
+        const auto term = [&](std::size_t k) { return x[k] * silu64(gate[k]); };
+        dy[i + 1] = -dy[i] * (term(i) / term(i + 1));  // the sum of products is what this rounds
+      }
+      gated_rms_norm_backward(matrix(dx.data(), rows, width), matrix(dgate.data(), rows, width), {},
+                              matrix(dy.data(), rows, width), matrix(x.data(), rows, width),
+                              matrix(gate.data(), rows, width), {}, matrix(inv.data(), rows, 1), options);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t at = row * width;
+        const reference::GatedInput in = {x.data() + at, gate.data() + at,          nullptr, width,
+                                          1e-6,          order == GateOrder::kFirst};
+        const auto exact =
+            reference::gated_rms_norm_backward<Quad>(in, dy.data() + at, &inv[static_cast<std::size_t>(row)]);
+        for (std::int64_t i = 0; i < width; ++i) {
+          const std::size_t k = static_cast<std::size_t>(i), n = static_cast<std::size_t>(at + i);
+          EXPECT_LE(reference::ulp_distance(RN_F64, dx[n], exact.dx[k], exact.largest_dx), 0.75)
+              << "x of " << size << ", dx[" << row << "][" << i << "]";
+          EXPECT_LE(reference::ulp_distance(RN_F64, dgate[n], exact.dgate[k], exact.largest_dgate), 0.75)
+              << "x of " << size << ", dgate[" << row << "][" << i << "]";
+        }
+      }
+    }
   }
 }
 

@@ -49,7 +49,7 @@ class Scaled {
                                                   : std::max(a.exponent_, b.exponent_);
     // Of two so far apart as the least power says, the smaller does not count.
     const auto aligned = [exponent](const Scaled& v) {
-      return times_power(v.mantissa_, std::max(v.exponent_ - exponent, -1000));
+      return times_power(v.mantissa_, std::clamp(v.exponent_ - exponent, -1000, 0));
     };
     return {aligned(a) - aligned(b), exponent};
   }

@@ -111,11 +111,8 @@ class QuantizeRows {
     const float* x[kGroup];
     for (int k = 0; k < count; ++k) {
       buffer_ = row_buffer_ + k * step;
-      x[k] = stage(*reinterpret_cast<Stage*>(buffer_), rows[k].x, call_.x.type, cols);
-      if (call_.add) {
-        row_ = rows[k];
-        x[k] = sum(x[k], 0, cols, true);
-      }
+      row_ = rows[k];
+      x[k] = entering(0, cols, true);
     }
     GroupLanes lanes;
     GroupMoments moments;
@@ -156,17 +153,62 @@ class QuantizeRows {
   // Columns i .. i+n-1 of what the norm reads. `first`: they are read for the first time; `last`: for the last.
   const float* read(int64_t i, int64_t n, bool first, bool last) {
     if (held_ && !first) return staged_[i / kStage];
-    const float* x = stage(*reinterpret_cast<Stage*>(buffer(i)), row_.x + i * bytes(call_.x.type), call_.x.type, n);
-    if (call_.add) x = sum(x, i, n, held_ || last);
+    const float* x = entering(i, n, held_ || last);
     if (held_) staged_[i / kStage] = x;
     return x;
   }
 
-  const float* sum(const float* x, int64_t i, int64_t n, bool write) {
-    const float* residual = stage(residual_, row_.residual + i * bytes(call_.residual.type), call_.residual.type, n);
-    float* to = buffer(i);
+  // The same of row_, staged again. `write`: the sum is written, too.
+  const float* entering(int64_t i, int64_t n, bool write) {
+    const rn_type type = call_.x.type, sum_type = call_.residual_out.type;
+    float* const to = buffer(i);
+    const char* const x = row_.x + i * bytes(type);
+    if (!call_.add) return stage(*reinterpret_cast<Stage*>(to), x, type, n);
+    const char* const residual = row_.residual + i * bytes(call_.residual.type);
+    char* const sum = write ? row_.residual_out + i * bytes(sum_type) : nullptr;
+    if (call_.residual.type == type && sum_type == type) {
+      if (type == RN_F16) return add_rows<F16>(to, x, residual, sum, n);
+      if (type == RN_BF16) return add_rows<BF16>(to, x, residual, sum, n);
+      return add_rows<F32>(to, x, residual, sum, n);
+    }
+    const float* const staged = stage(*reinterpret_cast<Stage*>(to), x, type, n);
+    add_staged(to, staged, stage(residual_, residual, call_.residual.type, n), whole_blocks(n));
+    if (sum != nullptr) unstage(sum, sum_type, to, n, call_.stream);
+    return to;
+  }
+
+  // x + residual where both and the written sum are of one type: a single pass.
+  template <class T>
+  [[gnu::noinline]] const float* add_rows(float* to, const char* from, const char* with, char* sum, int64_t n) const {
+    using Storage = typename T::Storage;
+    const auto* const x = reinterpret_cast<const Storage*>(from);
+    const auto* const residual = reinterpret_cast<const Storage*>(with);
+    auto* const out = reinterpret_cast<Storage*>(sum);
+    const bool streamed = call_.stream, round = !call_.unrounded_sum;
+    const auto part = [=](int64_t i, int count) {
+      const Pair v = add(load_part<T, false>(x + i, count), load_part<T, false>(residual + i, count));
+      F32::store<false>(to + i, round ? T::round(v) : v, false);
+      if (out != nullptr) store_part<T, false>(out + i, v, count);
+    };
+    int64_t i = 0;
+    const uintptr_t misaligned = reinterpret_cast<uintptr_t>(out) % kVectorBytes;
+    if (streamed && misaligned != 0) {
+      const auto head = static_cast<int64_t>((kVectorBytes - misaligned) / sizeof *out);
+      i = head < n ? head : n;
+      part(0, static_cast<int>(i));
+    }
+    for (; i + kPair <= n; i += kPair) {
+      const Pair v = add(T::template load<false>(x + i), T::template load<false>(residual + i));
+      F32::store<false>(to + i, round ? T::round(v) : v, false);
+      if (out != nullptr) T::template store<false>(out + i, v, streamed);
+    }
+    if (i < n) part(i, static_cast<int>(n - i));
+    for (int64_t k = n; k < whole_blocks(n); ++k) to[k] = 0;
+    return to;
+  }
+
+  void add_staged(float* to, const float* x, const float* residual, int64_t end) const {
     const bool round = !call_.unrounded_sum;
-    const int64_t end = whole_blocks(n);
     if (round && call_.residual_out.type == RN_F16) {
       add_rounded<F16>(to, x, residual, end);
     } else if (round && call_.residual_out.type == RN_BF16) {
@@ -174,11 +216,6 @@ class QuantizeRows {
     } else {
       add_rounded<F32>(to, x, residual, end);
     }
-    if (write) {
-      const rn_type type = call_.residual_out.type;
-      unstage(row_.residual_out + i * bytes(type), type, to, n, call_.stream);
-    }
-    return to;
   }
 
   template <class T>

@@ -161,26 +161,46 @@ template <class T, bool kPeak>
   return {lanes.total(), kPeak ? largest_magnitude(peak) : 0};
 }
 
-// out = R(u inv) w, with kWholeInverse in f64.
+// v times inv, rounded once, as if inv were not rounded to f32: the first 12 bits of both have an exact product. -0 stays
+// -0: low is not negative, and high is given the other sign for what it is multiplied by with the other sign.
+class TimesInverse {
+ public:
+  explicit TimesInverse(double inv) {
+    uint64_t bits;
+    memcpy(&bits, &inv, sizeof bits);
+    bits &= ~((uint64_t{1} << (52 - 11)) - 1);
+    double first;
+    memcpy(&first, &bits, sizeof first);
+    high_ = splat(static_cast<float>(first));
+    minus_high_ = splat(static_cast<float>(-first));
+    low_ = splat(static_cast<float>(inv - first));
+  }
+  F operator()(F v) const {
+    const F head = as_float(bit_and(as_int(v), splat(~0xfff)));
+    const F rest = add(mul(sub(head, v), minus_high_), mul(v, low_));
+    return add(mul(head, high_), rest);
+  }
+
+ private:
+  F high_, minus_high_, low_;
+};
+
+// out = R(u inv) w.
 template <class T, class R>
 [[gnu::noinline]] void apply_scale(typename T::Storage* out, const float* u, const float* weight, double inv, int64_t n,
                                    bool streamed) {
   constexpr bool kSplit = kSplitOrder<T>;
   const F scale = splat(static_cast<float>(inv));
-  const D whole = splat(inv);
+  const TimesInverse whole(inv);
   const auto result = [=](int64_t i) __attribute__((always_inline)) {
+    const Pair u_at = {load(u + i), load(u + i + kLanes)};
+    Pair v;
     if constexpr (kWholeInverse<T, R>) {
-      Quad v;
-#pragma GCC unroll 4
-      for (int k = 0; k < 4; ++k) {
-        const int64_t at = i + k * (kLanes / 2);
-        v.d[k] = mul(mul(load_wide(u + at), whole), load_wide(weight + at));
-      }
-      return narrow(v);
+      v = {whole(u_at.a), whole(u_at.b)};
     } else {
-      const Pair v = R::round(Pair{mul(load(u + i), scale), mul(load(u + i + kLanes), scale)});
-      return mul(v, Pair{load(weight + i), load(weight + i + kLanes)});
+      v = R::round(Pair{mul(u_at.a, scale), mul(u_at.b, scale)});
     }
+    return mul(v, Pair{load(weight + i), load(weight + i + kLanes)});
   };
   int64_t i = 0;
   for (; i + kPair <= n; i += kPair) T::template store<kSplit>(out + i, result(i), streamed);
@@ -193,15 +213,15 @@ struct Pairs {
   static constexpr int kCount = N;
 };
 
-// out = R(R(x inv) w) silu(gate), the outer R only with kProduct. With kWholeInverse what f32 lacks of inv is made up
-// for in silu(gate).
+// out = R(R(x inv) w) silu(gate), the outer R only with kProduct. rms: 1 / inv. With kWholeInverse what f32 lacks of inv
+// is made up for in silu(gate).
 template <class T, class R, bool kProduct>
-[[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, double inv, int64_t n,
-                                  bool streamed) {
+[[gnu::noinline]] void apply_gate(typename T::Storage* out, const GatedStretch<T>& stretch, double inv, double rms,
+                                  int64_t n, bool streamed) {
   constexpr bool kSplit = kSplitOrder<T>, kWhole = kWholeInverse<T, R>;
   const GatedStretch<T> s = stretch;
   const float rounded = static_cast<float>(inv);
-  const F scale = splat(rounded), off = splat(static_cast<float>((static_cast<double>(rounded) - inv) / inv));
+  const F scale = splat(rounded), off = splat(static_cast<float>((static_cast<double>(rounded) - inv) * rms));
   const auto result = [&](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     Pair v = R::round(Pair{mul(x.a, scale), mul(x.b, scale)});
     v = mul(v, Pair{load(s.weight + i), load(s.weight + i + kLanes)});
@@ -378,7 +398,7 @@ class GatedRows {
       }
     }
     const double mean = square / static_cast<double>(call_.width);
-    const double inv = 1 / __builtin_sqrt(mean + call_.epsilon);
+    const double rms = __builtin_sqrt(mean + call_.epsilon), inv = 1 / rms;
     if (__builtin_expect(!(inv >= kInvFloor && inv <= kInvCeiling && mean >= kSmallestMeanSquare), 0)) {
       apply_wide<false>(row, group, inv);
       return inv;
@@ -388,9 +408,9 @@ class GatedRows {
       const GatedStretch<T> s = stretch(row, next, group, i, n);
       write(row, group * call_.width + i, n, [&](Storage* out, bool streamed) {
         if (R::kNarrow && call_.round_product) {
-          apply_gate<T, R, true>(out, s, inv, n, streamed);
+          apply_gate<T, R, true>(out, s, inv, rms, n, streamed);
         } else {
-          apply_gate<T, R, false>(out, s, inv, n, streamed);
+          apply_gate<T, R, false>(out, s, inv, rms, n, streamed);
         }
       });
     }

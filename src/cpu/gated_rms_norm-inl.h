@@ -50,6 +50,15 @@ class SquareLanes {
     square(lanes_[b + 1], upper(v.b));
   }
   double total() { return fold(lanes_); }
+  double largest() const {
+    D largest = lanes_[0];
+    for (int r = 1; r < kRegisters; ++r) largest = larger(lanes_[r], largest);
+    double lanes[kLanes / 2];
+    store(lanes, largest);
+    double result = lanes[0];
+    for (int k = 1; k < kLanes / 2; ++k) result = lanes[k] > result ? lanes[k] : result;
+    return result;
+  }
 
  private:
   static constexpr int kRegisters = kWideLanes / (kLanes / 2);
@@ -96,24 +105,21 @@ template <class T>
   }
 }
 
-// Of u: the sum of squares, and the largest magnitude.
+// Of u: the sum of squares, and the largest that was in one lane, which no single square exceeds.
 struct GatedSum {
-  double square = 0;
-  float peak = 0;
+  double square = 0, lane = 0;
 };
 
-// u = 2^32 x silu(gate), and its sum; kPeak: also the peak.
-template <class T, bool kPeak>
+// u = 2^32 x silu(gate), and its sum.
+template <class T>
 [[gnu::noinline]] GatedSum gate_and_sum(float* u, const GatedStretch<T>& stretch, int64_t n) {
   constexpr bool kSplit = kSplitOrder<T>;
   using Lanes = SquareLanes<kSplit>;
   const GatedStretch<T> s = stretch;
   const bool wide = n >= kFetchedColumns;
   Lanes lanes;
-  F peak = splat(0.0f);
-  const auto gated = [ u, &peak ](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
+  const auto gated = [u](int64_t i, Pair x, Pair activated) __attribute__((always_inline)) {
     const Pair v = mul(x, activated);
-    if constexpr (kPeak) peak = larger_magnitude(larger_magnitude(peak, v.a), v.b);
     store(u + i, v.a);
     store(u + i + kLanes, v.b);
     return v;
@@ -158,7 +164,8 @@ template <class T, bool kPeak>
       if (k == pair) lanes.take(v, k);
     }
   }
-  return {lanes.total(), kPeak ? largest_magnitude(peak) : 0};
+  const double largest = lanes.largest();  // before they are folded
+  return {lanes.total(), largest};
 }
 
 // v times inv, rounded once, as if inv were not rounded to f32: the first 12 bits of both have an exact product. -0 stays
@@ -440,9 +447,9 @@ class GatedRows {
     GatedSum sum;  // of 2^32 u
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i);
-      const GatedSum part = gate_and_sum<T, kWhole>(u_ + (kept ? i : 0), stretch(row, next, group, i, n), n);
+      const GatedSum part = gate_and_sum<T>(u_ + (kept ? i : 0), stretch(row, next, group, i, n), n);
       sum.square += part.square;
-      sum.peak = part.peak > sum.peak ? part.peak : sum.peak;
+      sum.lane = part.lane > sum.lane ? part.lane : sum.lane;
     }
     double scaled_mean = sum.square / static_cast<double>(call_.width);
     const auto inverse = [&] { return 1 / __builtin_sqrt(scaled_mean * (1 / (kScale * kScale)) + call_.epsilon); };
@@ -452,9 +459,8 @@ class GatedRows {
       return gate_first_wide(row, group);
     }
     if constexpr (kWhole) {
-      const double peak = static_cast<double>(sum.peak);
-      if (__builtin_expect(peak * peak > kLargeShare * sum.square, 0)) {
-        scaled_mean = with_peak_in_f64(row, next, group, sum) / static_cast<double>(call_.width);
+      if (__builtin_expect(sum.lane > kLargeShare * sum.square, 0)) {
+        scaled_mean = with_large_square(row, next, group, sum.square) / static_cast<double>(call_.width);
         inv = inverse();
       }
     }
@@ -466,7 +472,7 @@ class GatedRows {
         weight = weight_.at(row.weight, group, i, n);
       } else {
         const GatedStretch<T> s = stretch(row, next, group, i, n);
-        gate_and_sum<T, false>(u_, s, n);
+        gate_and_sum<T>(u_, s, n);
         weight = s.weight;
       }
       write(row, group * call_.width + i, n,
@@ -475,26 +481,26 @@ class GatedRows {
     return inv;
   }
 
-  // The sum of squares with the largest one formed in f64: from that inv, and with it the whole group, would have the
-  // error that silu has in f32.
-  [[gnu::noinline]] double with_peak_in_f64(const GatedRow& row, const GatedRow& next, int64_t group,
-                                            const GatedSum& sum) {
+  // The sum of squares with a large one formed in f64: from that inv, and with it the whole group, would have the error
+  // that silu has in f32.
+  [[gnu::noinline]] double with_large_square(const GatedRow& row, const GatedRow& next, int64_t group, double square) {
     const bool kept = call_.width <= kKeptColumns;
+    const double least = kLargeShare * square;
     for (int64_t i = 0; i < call_.width; i += kStage) {
       const int64_t n = stop(i);
       const GatedStretch<T> s = stretch(row, next, group, i, n);
       const float* u = u_ + (kept ? i : 0);
-      if (!kept) gate_and_sum<T, false>(u_, s, n);
+      if (!kept) gate_and_sum<T>(u_, s, n);
       for (int64_t k = 0; k < n; ++k) {
-        if (__builtin_fabsf(u[k]) != sum.peak) continue;
+        const double f32 = static_cast<double>(u[k]);
+        if (!(f32 * f32 > least)) continue;
         double activated[kLanes / 2];
         store(activated, silu(splat(static_cast<double>(s.gate[k]))));
-        const double f32 = static_cast<double>(u[k]);
         const double f64 = static_cast<double>(s.x[k]) * activated[0] * static_cast<double>(SiluF32::kScale);
-        return sum.square + (f64 * f64 - f32 * f32);
+        return square + (f64 * f64 - f32 * f32);
       }
     }
-    return sum.square;
+    return square;
   }
 
   double gate_first_wide(const GatedRow& row, int64_t group) {

@@ -20,9 +20,6 @@ inline constexpr int64_t kFetchedColumns = 512;
 // Columns of weight that are kept from row to row.
 inline constexpr int64_t kKeptWeight = 2 * kStage;
 
-// Gate first, kWholeInverse: a square that is a larger part of the sum is formed in f64. There is one at most.
-inline constexpr double kLargeShare = 0.5;
-
 template <class T>
 inline constexpr bool kSplitOrder = T::kType == RN_BF16;
 

@@ -49,6 +49,10 @@ inline constexpr double kOffsetLimit = 0x1p10;
 inline constexpr double kEightBits = 0x1p45 + 1;  // times f64, less the difference from it (Veltkamp 1968)
 inline constexpr double kMeanReach = 0x1p-62;     // of the mean square
 
+// Gated RMSNorm of f32 rows, gate first: a square that is a larger part of its sum is formed in f64. There is one at
+// most.
+inline constexpr double kLargeShare = 0.5;
+
 // A backward row's second pass runs in f32 where the largest |g|, inv and c lie between these (c down to the square of
 // the lower one). Its dweight and dbias are f32 sums for so many rows, then added to those in f64: an f32 sum of 16
 // rows is off by at most 5e-7 of its terms.

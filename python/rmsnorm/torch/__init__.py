@@ -24,6 +24,7 @@ from .functions import (
 )
 from .modules import AddLayerNorm, AddRMSNorm, GatedRMSNorm, LayerNorm, RMSNorm
 from .patching import patch, unpatch
+from .sharded import sharded_layer_norm, sharded_rms_norm
 
 __all__ = [
     "AddLayerNorm",
@@ -43,5 +44,7 @@ __all__ = [
     "rms_norm",
     "rms_norm_channels",
     "rms_norm_quantize",
+    "sharded_layer_norm",
+    "sharded_rms_norm",
     "unpatch",
 ]

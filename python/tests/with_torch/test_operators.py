@@ -21,6 +21,7 @@ def arguments():
     q, k, image, channel = make(2, 3, 4, 6), make(2, 3, 2, 6), make(2, 6, 3, 2), make(6)
     plain = [t.detach() for t in (x, y, w, b, image, channel)]
     px, py, pw, _pb, pimage, pchannel = plain
+    sums = torch.rand(2, 3, dtype=torch.float64)
     return {
         "rms_norm": [
             (x, w, b, 1e-6, 0.0, "inside", "once", 0, None),
@@ -55,6 +56,23 @@ def arguments():
             (py, px, py, None, 1e-6, "first", 2, False),
         ],
         "channels_backward": [(pimage, pimage, g, pchannel, 1e-6, 0.0, torch.float32, [True] * 3) for g in (0, 2)],
+        "rms_sum_squares": [(px,)],
+        "rms_norm_apply": [
+            (px, sums, 16, pw, None, 1e-6, 0.0, "inside", "once", None),
+            (px.bfloat16(), sums, 8, None, None, 1e-6, 0.0, "outside", "before_weight", torch.float32),
+        ],
+        "rms_backward_sum": [(py, px, pw, 1.0)],
+        "rms_norm_backward_apply": [
+            (py, px, sums, sums, 16, pw, 1e-6, 0.0, "inside", torch.float32, [True] * 3),
+            (py, px, sums, sums, 16, None, 1e-6, 0.0, "inside", torch.float32, [True, False, False]),
+        ],
+        "layer_sum": [(px,)],
+        "layer_sum_squares": [(px, sums, 16)],
+        "layer_norm_apply": [(px, sums, sums, 16, pw, pw, 1e-5, 0.0, None)],
+        "layer_backward_sums": [(py, px, sums, 16, pw, 0.0)],
+        "layer_norm_backward_apply": [
+            (py, px, sums, sums, torch.stack([sums, sums]), 16, pw, 1e-5, 0.0, torch.float32, [True] * 3)
+        ],
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@
 #include "norms.h"
 #include "qk_norm_rope.h"
 #include "quantize.h"
+#include "sharded.h"
 #include "transforms.h"
 
 TORCH_LIBRARY(rmsnorm, library) {
@@ -53,6 +54,29 @@ TORCH_LIBRARY(rmsnorm, library) {
   library.def(
       "channels_backward(Tensor dy, Tensor x, int groups, Tensor? weight, float epsilon, float weight_offset, "
       "ScalarType dbias_type, bool[3] wants) -> (Tensor, Tensor, Tensor)");
+
+  library.def("rms_sum_squares(Tensor x) -> Tensor");
+  library.def(
+      "rms_norm_apply(Tensor x, Tensor sum_squares, int total_cols, Tensor? weight, Tensor? bias, float epsilon, "
+      "float weight_offset, str epsilon_placement, str rounding, ScalarType? dtype) -> Tensor");
+  library.def("rms_backward_sum(Tensor dy, Tensor x, Tensor? weight, float weight_offset) -> Tensor");
+  library.def(
+      "rms_norm_backward_apply(Tensor dy, Tensor x, Tensor sum_squares, Tensor sum_products, int total_cols, "
+      "Tensor? weight, float epsilon, float weight_offset, str epsilon_placement, ScalarType dbias_type, bool[3] "
+      "wants) "
+      "-> (Tensor, Tensor, Tensor)");
+  library.def("layer_sum(Tensor x) -> Tensor");
+  library.def("layer_sum_squares(Tensor x, Tensor sum, int total_cols) -> Tensor");
+  library.def(
+      "layer_norm_apply(Tensor x, Tensor sum, Tensor sum_squares, int total_cols, Tensor? weight, Tensor? bias, "
+      "float epsilon, float weight_offset, ScalarType? dtype) -> Tensor");
+  library.def(
+      "layer_backward_sums(Tensor dy, Tensor x, Tensor sum, int total_cols, Tensor? weight, float weight_offset) -> "
+      "Tensor");
+  library.def(
+      "layer_norm_backward_apply(Tensor dy, Tensor x, Tensor sum, Tensor sum_squares, Tensor totals, int total_cols, "
+      "Tensor? weight, float epsilon, float weight_offset, ScalarType dbias_type, bool[3] wants) -> (Tensor, Tensor, "
+      "Tensor)");
 }
 
 // Kernels, and the fakes that know shapes and types only.
@@ -70,7 +94,16 @@ TORCH_LIBRARY(rmsnorm, library) {
   library.impl("rms_norm_backward", rmsnorm_torch::rms_norm_backward_##suffix);             \
   library.impl("layer_norm_backward", rmsnorm_torch::layer_norm_backward_##suffix);         \
   library.impl("gated_rms_norm_backward", rmsnorm_torch::gated_rms_norm_backward_##suffix); \
-  library.impl("channels_backward", rmsnorm_torch::channels_backward_##suffix)
+  library.impl("channels_backward", rmsnorm_torch::channels_backward_##suffix);             \
+  library.impl("rms_sum_squares", rmsnorm_torch::rms_sum_squares_##suffix);                 \
+  library.impl("rms_norm_apply", rmsnorm_torch::rms_norm_apply_##suffix);                   \
+  library.impl("rms_backward_sum", rmsnorm_torch::rms_backward_sum_##suffix);               \
+  library.impl("rms_norm_backward_apply", rmsnorm_torch::rms_norm_backward_apply_##suffix); \
+  library.impl("layer_sum", rmsnorm_torch::layer_sum_##suffix);                             \
+  library.impl("layer_sum_squares", rmsnorm_torch::layer_sum_squares_##suffix);             \
+  library.impl("layer_norm_apply", rmsnorm_torch::layer_norm_apply_##suffix);               \
+  library.impl("layer_backward_sums", rmsnorm_torch::layer_backward_sums_##suffix);         \
+  library.impl("layer_norm_backward_apply", rmsnorm_torch::layer_norm_backward_apply_##suffix)
 
 TORCH_LIBRARY_IMPL(rmsnorm, CPU, library) { RMSNORM_KERNELS(cpu); }
 TORCH_LIBRARY_IMPL(rmsnorm, Meta, library) { RMSNORM_KERNELS(meta); }

@@ -16,6 +16,8 @@ ROUNDS = 7
 SLOW_ROUNDS = 3  # where a call takes longer than SLOW
 SLOW = 0.02  # seconds: no cache holds what such a call left, so it is not warmed up for each round either
 BURST = 2e-3  # seconds: shorter calls are repeated until a burst takes that long
+SETTLING = 1e-3  # seconds in which this process may use a tenth of a CPU before a turn begins,
+LONGEST_SETTLING = 1.0  # or after which it begins anyhow
 
 # mallopt's parameters, and glibc's defaults.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
@@ -40,6 +42,18 @@ def keep_freed_pages(keep: bool) -> None:
         pass  # another C library: both settings then measure the same
 
 
+def _settle() -> None:
+    """Waits until no thread of the process runs: those of some peers spin for 200 ms when their work is done, on a CPU
+    that the next in turn needs.
+    """
+    deadline = time.perf_counter() + LONGEST_SETTLING
+    while time.perf_counter() < deadline:
+        used = time.process_time()
+        time.sleep(SETTLING)
+        if time.process_time() - used < SETTLING / 10:
+            return
+
+
 def _burst(run: Callable[[], object], calls: int, warmed: bool = True) -> float:
     if warmed:
         run()
@@ -62,6 +76,7 @@ def measure(contestants: list[Contestant], seed: int = 1) -> list[Timing]:
     for turn in range(ROUNDS):
         for i in order.sample(range(len(contestants)), len(contestants)):
             if turn < rounds[i]:
+                _settle()
                 keep_freed_pages(contestants[i].keep_freed_pages)
                 times[i].append(_burst(contestants[i].run, calls[i], rounds[i] == ROUNDS))
     keep_freed_pages(False)

@@ -3,6 +3,7 @@
 #include "convert/convert.h"
 #include "convert/names.h"
 #include "convert/onnx/draw.h"
+#include "convert/onnx/expand.h"
 #include "convert/onnx/layer_scale.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/report.h"
@@ -17,17 +18,29 @@ namespace {
 struct Understood {
   explicit Understood(const Request& request)
       : model(load_model(request.input)),
-        expansions(expand_fused_norms(model)),
+        nodes(model.proto.graph().node_size()),
+        expansions(expand_norms(model)),
         scales(move_layer_scales(model)),
         graph(model),
         shapes(graph),
-        norms(recognise_norms(graph, shapes)),
+        norms(recognised()),
         target(chosen_target(request.target, graph.opset())),
         plan(make_plan(graph, shapes, norms, {request.entry == Entry::kWeights, request.tie == Tie::kKeep})) {}
   Understood(const Understood&) = delete;
   Understood& operator=(const Understood&) = delete;
 
+  Norms recognised() const {
+    Norms found = recognise_norms(graph, shapes);
+    for (const Expansion& expansion : expansions) {
+      for (Norm& norm : found.all) {
+        if (norm.y == expansion.y) norm.origin = expansion.form;
+      }
+    }
+    return found;
+  }
+
   Model model;
+  int nodes;  // in the file
   std::vector<Expansion> expansions;
   std::vector<MovedScale> scales;
   Graph graph;
@@ -86,7 +99,7 @@ void inspect(const Request& request, Report& report) {
   check_options(request);
   const Understood it(request);
   refuse_converted(it.model);
-  report_plan(it.graph, it.norms, it.plan, it.target, report);
+  report_plan(it.graph, it.nodes, it.norms, it.plan, it.target, report);
   if (!request.drawing.empty()) write_text(request.drawing, draw_streams(it.graph, it.norms, it.plan));
 }
 
@@ -94,18 +107,18 @@ void convert(const Request& request, Report& report) {
   check_options(request);
   Understood it(request);
   refuse_converted(it.model);
-  report_plan(it.graph, it.norms, it.plan, it.target, report);
+  report_plan(it.graph, it.nodes, it.norms, it.plan, it.target, report);
   if (it.plan.converted == 0) refuse_all(it);
   check_target(it.graph, it.target);
-  const Changes changes = rewrite(it.model, it.graph, it.shapes, it.norms, it.plan, it.target, request.carry_rounding);
-  std::vector<Expansion> kept;
-  for (const Expansion& expansion : it.expansions) {
-    for (std::size_t i = 0; i < it.norms.all.size(); ++i) {
-      if (it.norms.all[i].y == expansion.y && !it.plan.verdicts[i].converted) kept.push_back(expansion);
-    }
+  Changes changes = rewrite(it.model, it.graph, it.shapes, it.norms, it.plan, it.target, request.carry_rounding);
+  std::vector<std::string> stays;
+  for (std::size_t i = 0; i < it.norms.all.size(); ++i) {
+    if (!it.plan.verdicts[i].converted) stays.push_back(it.norms.all[i].y);
   }
-  restore_fused_norms(it.model, kept);
+  restore_norms(it.model, it.expansions, stays);
   restore_layer_scales(it.model, it.scales, it.plan);
+  changes.nodes_before = it.nodes;
+  changes.nodes_after = it.model.proto.graph().node_size();
   auto& property = *it.model.proto.add_metadata_props();
   property.set_key(kProvenance);
   property.set_value(fmt::format("rmsnorm {}, target {}, {} of {} norms", rn_version(), name_of(kTargets, it.target),
@@ -130,8 +143,8 @@ void verify(const Request& request, Report& report) {
     report_identical(original, converted, report);
     return;
   }
-  expand_fused_norms(original);
-  expand_fused_norms(converted);
+  expand_norms(original);
+  expand_norms(converted);
   move_layer_scales(original, &converted);
   const Proof proof = prove_equal(original, converted, request.vectors);
   report.json["original"] = request.input;

@@ -265,7 +265,10 @@ bool ignores_shift(const Graph& graph, const Shapes& shapes, int node, Operand o
   return true;
 }
 
-std::optional<int> reduced_axis(const Graph& graph, const Shapes& shapes, int node) {
+std::optional<int> averaged_axis(const Graph& graph, const Shapes& shapes, int node) {
+  // With three axes: so exporters of TensorFlow write the mean along the last.
+  if (graph.op(node) == "GlobalAveragePool" && shapes.rank(graph.input(node, 0)) == 3) return -1;
+  if (graph.op(node) != "ReduceMean") return std::nullopt;
   const auto axes = graph.ints_of(node, "axes", 1);
   if (!axes || axes->size() != 1 || !keeps_axes(graph.node(node)).value_or(false)) return std::nullopt;
   return Question{graph, shapes, node, 0}.from_end(axes->front(), shapes.rank(graph.input(node, 0)));

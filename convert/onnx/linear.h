@@ -30,8 +30,8 @@ std::optional<std::vector<Operand>> linear_operands(const Graph& graph, const Sh
 // of whose columns sums to 0, within rounding; Shape and Size.
 bool ignores_shift(const Graph& graph, const Shapes& shapes, int node, Operand operand);
 
-// The only axis of a reduction that keeps its dimension, counted from the end; nothing for others.
-std::optional<int> reduced_axis(const Graph& graph, const Shapes& shapes, int node);
+// The only axis, counted from the end, along which the node takes a mean, keeping its dimension; nothing for others.
+std::optional<int> averaged_axis(const Graph& graph, const Shapes& shapes, int node);
 
 }  // namespace rmsnorm::convert::onnx
 

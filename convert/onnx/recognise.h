@@ -53,16 +53,6 @@ struct Rms {
 };
 std::optional<Rms> recognise_rms(const Graph& graph, const Shapes& shapes, int root);
 
-// Replaces SkipLayerNormalization and EmbedLayerNormalization by Adds, Gathers and a LayerNormalization, so that only
-// one kind has to be understood; keeps what stood there, for norms that stay.
-struct Expansion {
-  pb::NodeProto original;
-  std::string y;                     // its first output
-  std::vector<std::string> outputs;  // of the nodes that took its place
-};
-std::vector<Expansion> expand_fused_norms(Model& model);
-void restore_fused_norms(Model& model, const std::vector<Expansion>& expansions);
-
 }  // namespace rmsnorm::convert::onnx
 
 #endif  // RMSNORM_CONVERT_ONNX_RECOGNISE_H_

@@ -31,16 +31,16 @@ std::string readers(const Graph& graph, const Edit& edit) {
 
 }  // namespace
 
-void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Target target, Report& report) {
+void report_plan(const Graph& graph, int nodes, const Norms& norms, const Plan& plan, Target target, Report& report) {
   Json& json = report.json;
   std::string& text = report.text;
   const auto& model = graph.model();
   json["input"] = model.path;
   json["operator_set"] = graph.opset();
-  json["nodes"] = graph.size();
+  json["nodes"] = nodes;
   json["target"] = name_of(kTargets, target);
   text += fmt::format("{}: ONNX, operator set {}, {} nodes, target {}\n", tools::printable(model.path), graph.opset(),
-                      graph.size(), name_of(kTargets, target));
+                      nodes, name_of(kTargets, target));
   json["norms"] = Json::array();
   text += fmt::format("\n{:<40} {:<22} {:>8} {:>6}  {}\n", "norm", "form", "epsilon", "stream", "what is done");
   for (std::size_t i = 0; i < norms.all.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace rmsnorm::convert::onnx {
 
-void report_plan(const Graph& graph, const Norms& norms, const Plan& plan, Target target, Report& report);
+void report_plan(const Graph& graph, int nodes, const Norms& norms, const Plan& plan, Target target, Report& report);
 void report_changes(const Changes& changes, const Norms& norms, Target target, const std::string& output,
                     Report& report);
 void report_identical(const Model& original, const Model& converted, Report& report);

@@ -709,7 +709,7 @@ bool Prover::cast(int n) {
 void Prover::understand(int n) {
   const std::string& output = new_graph_.output(n);
   const auto centring = new_norms_.centrings.find(n);
-  const bool is_mean = centring != new_norms_.centrings.end() && new_graph_.op(n) == "ReduceMean";
+  const bool is_mean = centring != new_norms_.centrings.end() && centring->second.mean == n;
   if (is_mean) return;  // part of the subtraction, which alone reads it
   if (centring != new_norms_.centrings.end()) {
     const Value x = value(centring->second.x);

@@ -2,6 +2,7 @@
 // succeeds.
 #include <cstdlib>
 
+#include "convert/onnx/expand.h"
 #include "convert/onnx/layer_scale.h"
 #include "convert/onnx/opset.h"
 #include "convert/onnx/rewrite.h"
@@ -14,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const tools::MemorySource source("fuzz.onnx", std::as_bytes(std::span(data, size)));
   try {
     Model model = parse_model(source, "/nonexistent");
-    expand_fused_norms(model);
+    expand_norms(model);
     const auto moved = move_layer_scales(model);
     const Graph graph(model);
     const Shapes shapes(graph);
@@ -24,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     rewrite(model, graph, shapes, norms, plan, convert::Target::kOnnxPlain, false);
     restore_layer_scales(model, moved, plan);
     Model original = parse_model(source, "/nonexistent");
-    expand_fused_norms(original);
+    expand_norms(original);
     move_layer_scales(original, &model);
     if (!prove_equal(original, model, 1).faults.empty()) std::abort();
   } catch (const tools::ToolError& error) {

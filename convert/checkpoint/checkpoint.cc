@@ -34,14 +34,15 @@ void check_shard_name(const std::string& file, const std::string& index) {
   }
 }
 
-[[noreturn]] void refuse_without_safetensors(const std::string& folder, const std::string& single) {
+[[noreturn]] void refuse_without_safetensors(const std::string& folder, const std::string& single,
+                                             const std::string& index) {
   std::string other;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(folder, error)) {
     const std::string name = item.path().filename().string();
     if (name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth")) other = name;
   }
-  refuse(RefusalCode::kMalformed, folder, "there is neither {} nor {}; {}", single, kIndexFile,
+  refuse(RefusalCode::kMalformed, folder, "there is neither {} nor {}; {}", single, index,
          other.empty() ? std::string("one must be there")
                        : in_quotes(other) +
                              " is a pickle file of PyTorch, which is never read: save the model with "
@@ -62,7 +63,7 @@ Checkpoint::Checkpoint(std::string folder, const std::string& single, const std:
   const std::string index_path = folder_ + "/" + index_name;
   const bool has_single = exists(folder_ + "/" + single);
   if (!exists(index_path)) {
-    if (!has_single) refuse_without_safetensors(folder_, single);
+    if (!has_single) refuse_without_safetensors(folder_, single, index_name);
     open_shard(single);
     collect();
     return;

@@ -426,6 +426,7 @@ void Model::add_site_at(const Site& site, int stream, std::int64_t width, const 
     }
   }
   norm.epsilon = config.epsilon(site.epsilon, norm.module);
+  if (site.exposed_by.empty() || in_files(site.exposed_by)) norm.exposed = site.exposed;
   for (const Item& item : site.readers) add_parts(item, counts, indices, norm.readers);
   for (Part& part : norm.readers) check_reader(part, norm);
   for (const Item& item : site.writers) add_parts(item, counts, indices, norm.writers);
@@ -439,14 +440,27 @@ void Model::add_site_at(const Site& site, int stream, std::int64_t width, const 
   sites.push_back(std::move(norm));
 }
 
+std::vector<std::string> Model::patterns_of(const std::string& pattern) const {
+  std::vector<std::string> patterns;
+  for (const std::string& one : expand_lists(pattern)) {
+    for (const std::string& known : known_as(one)) {
+      for (const std::string& prefix : recipe.prefixes) patterns.push_back(prefix + known);
+    }
+  }
+  return patterns;
+}
+
+bool Model::in_files(const std::string& pattern) const {
+  const std::vector<std::string> patterns = patterns_of(pattern);
+  return std::any_of(checkpoint.tensors().begin(), checkpoint.tensors().end(), [&](const StoredTensor& tensor) {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const auto& p) { return matches(p, tensor.name); });
+  });
+}
+
 void Model::classify(bool strict) {
   std::vector<std::string> patterns;
   for (const std::string& pattern : recipe.inert) {
-    for (const std::string& one : expand_lists(pattern)) {
-      for (const std::string& known : known_as(one)) {
-        for (const std::string& prefix : recipe.prefixes) patterns.push_back(prefix + known);
-      }
-    }
+    for (std::string& one : patterns_of(pattern)) patterns.push_back(std::move(one));
   }
   for (const StoredTensor& tensor : checkpoint.tensors()) {
     if (used_.contains(tensor.name)) continue;

@@ -52,6 +52,7 @@ struct NormSite {
   std::string module;
   std::int64_t width = 0;
   double epsilon = 0;
+  std::string exposed;  // why nothing may be folded; empty: it may
   const StoredTensor* weight = nullptr;
   const StoredTensor* bias = nullptr;
   std::vector<Part> readers;
@@ -117,6 +118,9 @@ class Model {
   void check_local(Part& part, std::int64_t width);
   void check_reader(Part& part, const NormSite& site);
   void classify(bool strict);
+  // The names in the files that a pattern of the recipe stands for.
+  std::vector<std::string> patterns_of(const std::string& pattern) const;
+  bool in_files(const std::string& pattern) const;
   void use(const StoredTensor* tensor);
   void count(const std::string& name);
   [[noreturn]] void refuse_missing(const std::string& name) const;

@@ -52,7 +52,7 @@ bool Planner::returns_norm(const Part& reader) const {
 }
 
 std::optional<Planner::Obstacle> Planner::obstacle(const NormSite& site, bool full) const {
-  if (!site.site->exposed.empty()) return Obstacle{RefusalCode::kUnsafePath, site.module, site.site->exposed};
+  if (!site.exposed.empty()) return Obstacle{RefusalCode::kUnsafePath, site.module, site.exposed};
   for (const Part& reader : site.readers) {
     const std::string target = weight_target(reader);
     if (returns_norm(reader)) {

@@ -158,6 +158,10 @@ void read_site(const Json& json, const std::string& place, const Inherited& inhe
   } else {
     site.readers = read_item_list(fields, "readers", inherited.layout);
     site.exposed = fields.text("exposed");
+    site.exposed_by = fields.text("exposed_by");
+    if (!site.exposed_by.empty() && site.exposed.empty()) {
+      fail_input("{} has exposed_by and no exposed; that must say why", place);
+    }
   }
   fields.finish();
   for (const std::string& one : expanded(norm, place)) {

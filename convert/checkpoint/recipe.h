@@ -68,6 +68,7 @@ struct Site {
   std::vector<Item> readers;
   std::vector<Item> writers;  // local sites only
   std::string exposed;        // why nothing may be folded; empty: it may
+  std::string exposed_by;     // ... only where the files hold a tensor of this name; empty: always
   Json when;
 };
 

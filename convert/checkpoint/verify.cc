@@ -288,7 +288,7 @@ void Verifier::check_site(const NormSite& before, const NormSite& after) {
     fail(fmt::format("{}: epsilon is {}; it was {}", before.module, after.epsilon, before.epsilon));
   }
   const bool norm_same = same(before.weight, after.weight) && same(before.bias, after.bias);
-  if (!norm_same && (before.readers.empty() || before.stream < 0 || !before.site->exposed.empty())) {
+  if (!norm_same && (before.readers.empty() || before.stream < 0 || !before.exposed.empty())) {
     fail(fmt::format("{}: its parameters changed and nothing that reads it could make up for that", before.module));
     return;
   }

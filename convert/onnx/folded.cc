@@ -10,8 +10,7 @@ namespace rmsnorm::convert::onnx {
 
 namespace {
 
-constexpr int kMostDepth = 4;                              // of sums and products within a norm
-constexpr std::int64_t kMostOnes = std::int64_t{1} << 24;  // that stand in for a weight
+constexpr int kMostDepth = 4;  // of sums and products within a norm
 
 class Folds {
  public:

@@ -10,6 +10,9 @@
 
 namespace rmsnorm::convert::onnx {
 
+// The longest weight that is made where a norm has none: what a file says about lengths needs no memory there.
+inline constexpr std::int64_t kMostOnes = std::int64_t{1} << 24;
+
 struct FoldedNorm {
   std::string x, y;
   std::string weight;      // a constant; empty: none, and `width` is known

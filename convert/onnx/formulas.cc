@@ -2,10 +2,17 @@
 
 namespace rmsnorm::convert::onnx {
 
+namespace {
+
+constexpr int kMostCasts = 8;  // one after the other; hostile files chain any number of them
+
+}  // namespace
+
 int Formulas::producer(std::string name, std::vector<int>* through) const {
-  for (;;) {
+  for (int casts = 0;; ++casts) {
     const int n = graph_.tensor(name).producer;
-    if (n < 0 || graph_.op(n) != "Cast" || !is_float(static_cast<int>(int_attribute(graph_.node(n), "to", 0)))) {
+    if (n < 0 || casts == kMostCasts || graph_.op(n) != "Cast" ||
+        !is_float(static_cast<int>(int_attribute(graph_.node(n), "to", 0)))) {
       return n;
     }
     if (through != nullptr) through->push_back(n);
@@ -15,7 +22,7 @@ int Formulas::producer(std::string name, std::vector<int>* through) const {
 
 std::string Formulas::source(std::string name) const {
   int n = graph_.tensor(name).producer;
-  while (is_op(n, "Cast") && is_float(shapes_.type(graph_.input(n, 0)))) {
+  for (int casts = 0; casts < kMostCasts && is_op(n, "Cast") && is_float(shapes_.type(graph_.input(n, 0))); ++casts) {
     name = graph_.input(n, 0);
     n = graph_.tensor(name).producer;
   }

@@ -162,7 +162,8 @@ Model parse_model(const tools::Source& source, std::string folder) {
   stream.rethrow();
   if (!parsed || !model.proto.has_graph() || model.proto.opset_import().empty()) {
     refuse(RefusalCode::kMalformed, source.name(),
-           "the file is not an ONNX model; it must be one protobuf message with a graph and an operator set");
+           "the file is not an ONNX model; it must be one protobuf message with a graph and an operator set; "
+           "a checkpoint is given as its folder");
   }
   if (model.proto.graph().node().empty()) refuse(RefusalCode::kMalformed, source.name(), "the graph has no nodes");
   check_versions(model);

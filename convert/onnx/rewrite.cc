@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "convert/onnx/folded.h"
 #include "convert/onnx/opset.h"
 
 namespace rmsnorm::convert::onnx {
@@ -214,7 +215,7 @@ std::optional<std::string> Rewriter::vector_of(const Norm& norm, int type, bool 
   if (!scaled) {
     std::optional<std::int64_t> width = length;
     if (!width && !norm.weight.empty()) width = shapes_.length(norm.weight, -1);
-    if (!width || (!length && *width == 1)) return std::nullopt;
+    if (!width || *width > kMostOnes || (!length && *width == 1)) return std::nullopt;
     auto& name = common_[{"ones", type, static_cast<double>(*width)}];
     if (name.empty()) {
       name = add_constant("rmsnorm_ones", {type, {*width}, std::vector<double>(static_cast<std::size_t>(*width), 1)});
@@ -223,7 +224,7 @@ std::optional<std::string> Rewriter::vector_of(const Norm& norm, int type, bool 
   }
   const auto weight_length = shapes_.length(norm.weight, -1);
   const std::int64_t width = length ? *length : weight_length.value_or(1);
-  if (!length && width == 1) return std::nullopt;
+  if (width > kMostOnes || (!length && width == 1)) return std::nullopt;
   if (shapes_.rank(norm.weight) == 1 && weight_length == width) return norm.weight;
   auto array = graph_.constant(norm.weight);
   if (!array || array->values.empty()) return std::nullopt;
@@ -290,7 +291,8 @@ void Rewriter::replace(std::size_t index) {
     const auto weight = same_types && (scaled || written) ? vector_of(norm, type, scaled) : std::nullopt;
     if (weight) return replace_by_operator(norm, x, *weight, scaled);
     changes_.plain.push_back(
-        fmt::format("{}: {}", norm.name, same_types ? "its width is not known" : "its types differ or are not known"));
+        fmt::format("{}: {}", norm.name,
+                    same_types ? "its width is not known, or too large" : "its types differ or are not known"));
   }
   if (written) {
     bypass_subs(norm, x);

@@ -173,6 +173,10 @@ const Lengths* Shapes::value_of(const std::string& tensor) const {
 
 void Shapes::infer(int n) {
   infer_values(n);
+  // What an unknown operator computes has the type of the scale that it is multiplied by.
+  if (graph_.op(n) == "LayerNormalization" && graph_.has_tensor(graph_.input(n, 0)) && type(graph_.input(n, 0)) == 0) {
+    infos_[graph_.input(n, 0)].type = type(graph_.input(n, 1));
+  }
   const pb::NodeProto& node = graph_.node(n);
   for (int k = 0; k < node.output_size(); ++k) {
     if (!node.output(k).empty()) infos_[node.output(k)] = infer_output(n, k);

@@ -105,6 +105,12 @@ TEST_F(Adapter, what_does_not_fit_is_refused) {
   expect_refusal(r, "R08", "no matrix A or B");
 }
 
+TEST_F(Adapter, a_folder_without_one_names_the_files_that_it_lacks) {
+  Request r = request("in", "out");
+  r.adapter = path("in");
+  expect_refusal(r, "R14", "neither adapter_model.safetensors nor adapter_model.safetensors.index.json");
+}
+
 TEST_F(Adapter, half_of_a_pair_is_refused) {
   for (const char* missing : {".lora_A.weight", ".lora_B.weight"}) {
     Tensors lora;

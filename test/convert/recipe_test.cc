@@ -68,6 +68,8 @@ TEST(Recipe, errors_name_the_key_and_the_rule) {
   expect_error(with([](Json& j) { j["streams"][0]["entry"] = Json::object(); }),
                "has no writers; only_op must then say");
   expect_error(with([](Json& j) { j["streams"][0]["sites"][0]["when"] = 3; }), "when is '3'; it must be an object");
+  expect_error(with([](Json& j) { j["streams"][0]["sites"][0]["exposed_by"] = "mtp.*"; }),
+               "has exposed_by and no exposed; that must say why");
   expect_error(with([](Json& j) { j["refuse"] = {{{"code", "R99"}, {"site", "x"}, {"text", "y"}}}; }), "R01 to R14");
   expect_error(with([](Json& j) { j["warn"] = {{{"text", "y"}}}; }), "one of the keys when and always");
   expect_error(with([](Json& j) {

@@ -3,8 +3,11 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
+
+#include "convert/onnx/expand.h"
 #include "convert/onnx/recognise.h"
-#include "convert/onnx/stream.h"
+#include "convert/onnx/rewrite.h"
 #include "convert/onnx/values.h"
 #include "graphs.h"
 
@@ -176,6 +179,47 @@ TEST(HostileOnnx, long_and_doubling_chains) {
   const Plan plan = make_plan(graph, shapes, norms, {});
   EXPECT_EQ(plan.converted, 0);
   EXPECT_EQ(refusal_name(plan.verdicts[0].code), std::string("R13"));
+}
+
+// What many nodes read through a chain of casts is not followed to its end each time.
+TEST(HostileOnnx, casts_without_end) {
+  GraphBuilder b;
+  b.input("x", {2, 4}).output("y");
+  const auto cast = [&](const std::string& from, const std::string& to) {
+    pb::AttributeProto& type = *b.node("Cast", {from}, to).add_attribute();
+    type.set_name("to");
+    type.set_i(pb::TensorProto::FLOAT);
+  };
+  constexpr int kCasts = 60000, kReaders = 3000;
+  for (int i = 0; i < kCasts; ++i) cast(i == 0 ? "x" : "c" + std::to_string(i), "c" + std::to_string(i + 1));
+  const std::string last = "c" + std::to_string(kCasts);
+  for (int i = 0; i < kReaders; ++i) b.node("Mul", {last, last}, i == 0 ? "y" : "m" + std::to_string(i));
+  Model model = parsed(b.model);
+  EXPECT_TRUE(expand_norms(model).empty());
+  const Graph graph(model);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(recognise_norms(graph, Shapes(graph)).all.empty());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // it was a minute
+}
+
+// The file says how long a norm without a weight is; no weight of that length is made.
+TEST(HostileOnnx, a_width_beyond_the_memory) {
+  for (const Target target : {Target::kOnnxPlain, Target::kOnnxSimplified}) {
+    GraphBuilder b;
+    b.input("x", {2, std::int64_t{1} << 40}).output("y");
+    b.written_out("x", "n0").node("Add", {"x", "n0"}, "x1");
+    b.written_out("x1", "n1").node("Add", {"x1", "n1"}, "x2");
+    b.written_out("x2", "y");
+    Model model = parsed(b.model);
+    expand_norms(model);
+    const Graph graph(model);
+    const Shapes shapes(graph);
+    const Norms norms = recognise_norms(graph, shapes);
+    const Plan plan = make_plan(graph, shapes, norms, {});
+    ASSERT_EQ(plan.converted, 3);
+    const Changes changes = rewrite(model, graph, shapes, norms, plan, target, false);
+    EXPECT_EQ(changes.plain.size(), target == Target::kOnnxPlain ? 0u : 3u);
+  }
 }
 
 TEST(HostileOnnx, attributes_out_of_range) {

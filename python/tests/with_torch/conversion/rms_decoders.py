@@ -84,7 +84,7 @@ GEMMA_4_EXPERTS = {
     **PER_LAYER_INPUT,
     "enable_moe_block": True,
     "num_experts": 4,
-    "top_k_experts": 4,  # all: a choice among them jumps where a rounding changes it
+    "top_k_experts": 4,  # all: see test_two_of_four_experts
     "moe_intermediate_size": 8,
 }
 GEMMA_4_WHOLE = {

@@ -85,6 +85,18 @@ def test_half_precision(tmp_path, form):
     onnx.checker.check_model(onnx.load(after), full_check=True)
 
 
+def test_half_precision_behind_an_operator_that_is_not_known(tmp_path):
+    """The type of its output is the scale's: the proof must know that, too. No runtime has the operator."""
+    b = Builder(18, dtype=np.float16)
+    x = b.node("Unknown", b.embedded(16), domain="somebody")
+    b.extra_opsets = [helper.make_opsetid("somebody", 1)]
+    for _ in range(2):
+        x = b.block(x, 16, form="op")
+    b.output(b.norm(x, 16, form="op"))
+    report = convert(b.model(), tmp_path)[2]
+    assert (report["converted"], report["operations_inserted"]) == (3, 1)
+
+
 def test_half_precision_does_not_overflow(tmp_path):
     """A stream of numbers whose squares f16 cannot hold."""
     b = Builder(18, dtype=np.float16)

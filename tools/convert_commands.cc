@@ -116,20 +116,21 @@ bool lies_in(const std::string& path, const std::string& folder) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-// Said before the work: nothing of a model may be replaced by a report.
-void check_report(const std::string& path, const Request& request) {
+// Said before the work: nothing of a model may be replaced by a report or a drawing, which begin with `first`.
+void check_beside(const char* option, const char* kind, char first, const std::string& path, const Request& request) {
   for (const std::string& model : {request.input, request.output, request.adapter, request.recipe}) {
     if (!model.empty() && lies_in(path, model)) {
-      fail(ExitCode::kUsage, "--report is {}; it must not lie in {}", path, model);
+      fail(ExitCode::kUsage, "{} is {}; it must not lie in {}", option, path, model);
     }
   }
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return;
   const FileSource old(path);
-  std::byte first{};
-  if (old.size() > 0) old.read(0, std::span(&first, 1));
-  if (old.size() > 0 && first != std::byte{'{'}) {
-    fail(ExitCode::kUsage, "--report is {}, which exists and is no report; it must be a new name or a report", path);
+  std::byte found{};
+  if (old.size() > 0) old.read(0, std::span(&found, 1));
+  if (old.size() > 0 && found != std::byte(first)) {
+    fail(ExitCode::kUsage, "{} is {}, which exists and is no {}; it must be a new name or a {}", option, path, kind,
+         kind);
   }
 }
 
@@ -150,7 +151,15 @@ void check_paths(const Command& command, const ModelArguments& a, bool directory
   if (compares && std::filesystem::equivalent(a.request.input, a.request.output, error)) {
     fail(ExitCode::kUsage, "ORIGINAL and OUT are both {}; they must be two models", a.request.output);
   }
-  if (!a.report.empty()) check_report(a.report, a.request);
+  if (compares && std::filesystem::is_directory(a.request.output, error) != directory) {
+    fail(ExitCode::kUsage, "{} is {} and {} is {}; they must both be one or the other", a.request.input,
+         directory ? "a directory" : "a file", a.request.output, directory ? "a file" : "a directory");
+  }
+  if (!a.report.empty()) check_beside("--report", "report", '{', a.report, a.request);
+  if (!a.request.drawing.empty()) check_beside("--svg", "drawing", '<', a.request.drawing, a.request);
+  if (!a.report.empty() && !a.request.drawing.empty() && real_path(a.report) == real_path(a.request.drawing)) {
+    fail(ExitCode::kUsage, "--report and --svg are both {}; they must be two files", a.report);
+  }
 }
 
 void write_report(OutputFile& file, const Report& report) {

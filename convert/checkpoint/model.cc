@@ -12,6 +12,7 @@ namespace {
 using tools::in_quotes;
 using tools::shape_text;
 
+constexpr std::int64_t kMaxFurther = 16;    // layers behind the last: published models have one
 constexpr std::size_t kMaxParts = 1 << 20;  // of a model: far beyond any, well below what fills the memory
 
 std::string replaced(std::string name, const std::string& from, const std::string& to) {
@@ -461,6 +462,13 @@ void Model::classify(bool strict) {
   std::vector<std::string> patterns;
   for (const std::string& pattern : recipe.inert) {
     for (std::string& one : patterns_of(pattern)) patterns.push_back(std::move(one));
+  }
+  if (recipe.further) {
+    const std::int64_t layers = config.integer(recipe.local_counts.at('i'), "number of layers");
+    const std::int64_t more = std::min(config.integer(recipe.further->count, "number of further layers"), kMaxFurther);
+    for (std::int64_t i = layers; i < layers + more; ++i) {
+      for (std::string& one : patterns_of(fill(recipe.further->names, {{'i', i}}))) patterns.push_back(std::move(one));
+    }
   }
   for (const StoredTensor& tensor : checkpoint.tensors()) {
     if (used_.contains(tensor.name)) continue;

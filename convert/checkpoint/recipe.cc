@@ -478,6 +478,15 @@ Recipe parse_recipe(std::string_view text, const std::string& name) {
   recipe.no_parameters = condition(fields, "no_parameters");
   read_body(fields, recipe);
   recipe.inert = fields.texts("inert");
+  if (const Json* value = fields.find("further")) {
+    Fields further(*value, fields.place("further"));
+    recipe.further = {Fields::text_of(further.need("names"), further.place("names")),
+                      Fields::text_of(further.need("count"), further.place("count"))};
+    further.finish();
+    if (index_letters(recipe.further->names) != "i" || !recipe.local_counts.contains('i')) {
+      fail_input("{} must have names with the index {{i}}, and counts must have i", fields.place("further"));
+    }
+  }
   fields.for_each("refuse", [&](const Json& value, const std::string& at) {
     recipe.refusals.push_back(read_rule(value, at, true));
   });

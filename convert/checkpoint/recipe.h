@@ -153,6 +153,12 @@ struct TargetRule {
   std::vector<TargetConfig> config;   // if not empty: the whole configuration
 };
 
+// Layers behind the last that the class has, which it does not load: names with the index {i}.
+struct FurtherLayers {
+  std::string names;
+  std::string count;  // a config key or number
+};
+
 inline constexpr std::size_t kMaxPrefixes = 32;
 inline constexpr std::size_t kMaxRenames = 32;
 inline constexpr std::size_t kMaxNameLength = 1024;  // of a name that renames make
@@ -172,6 +178,7 @@ struct Recipe {
   std::map<char, std::string> local_counts;
   std::vector<BiasKey> bias_keys;
   std::vector<std::string> inert;
+  std::optional<FurtherLayers> further;
   std::vector<Rule> refusals;
   std::vector<Rule> warnings;
   std::map<std::string, TargetRule> targets;

@@ -6,7 +6,7 @@
 #include "convert/checkpoint/apply.h"
 #include "convert/checkpoint/parallel.h"
 #include "tools/formats/output_directory.h"
-#include "tools/formats/safetensors_dtype.h"
+#include "tools/formats/safetensors.h"
 #include "tools/progress.h"
 
 namespace rmsnorm::convert::checkpoint {
@@ -21,55 +21,33 @@ struct Job {
   std::uint64_t offset = 0;
 };
 
-std::string header_text(const Json& header) {
-  constexpr std::size_t kAlignment = 8;
-  std::string text = header.dump();
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  return length + text;
-}
-
-Json metadata_of(const Shard& shard, const Json& provenance) {
-  Json metadata = Json::object();
-  if (shard.header.metadata) {
-    for (const auto& [key, value] : *shard.header.metadata) metadata[key] = value;
-  }
-  if (!metadata.contains("format")) metadata["format"] = "pt";  // loaders want it where there are metadata at all
-  metadata[kProvenanceKey] = "rmsnorm " + provenance["version"].get<std::string>();
-  metadata[std::string(kProvenanceKey) + ".operations"] = provenance["operations"].dump();
+tools::SafetensorsMetadata metadata_of(const Shard& shard, const Json& provenance) {
+  tools::SafetensorsMetadata metadata{{"format", "pt"}};  // loaders want it where there are metadata at all
+  if (shard.header.metadata) tools::merge_metadata(metadata, *shard.header.metadata);
+  tools::merge_metadata(metadata, {{kProvenanceKey, "rmsnorm " + provenance["version"].get<std::string>()},
+                                   {std::string(kProvenanceKey) + ".operations", provenance["operations"].dump()}});
   return metadata;
 }
 
-// Large elements first, so that each tensor is aligned; then by name: the order of the format's own library.
-void sort_actions(std::vector<const Action*>& actions) {
-  std::sort(actions.begin(), actions.end(), [](const Action* a, const Action* b) {
-    const int bits_a = tools::safetensors_bits(a->dtype).value_or(0);
-    const int bits_b = tools::safetensors_bits(b->dtype).value_or(0);
-    return bits_a != bits_b ? bits_a > bits_b : a->name < b->name;
-  });
-}
-
 // One file of the output; `prefix` is the folder in it.
-void add_shard(OutputDirectory& out, const Shard& shard, std::vector<const Action*> actions, const Plan& plan,
+void add_shard(OutputDirectory& out, const Shard& shard, const std::vector<const Action*>& actions, const Plan& plan,
                const Json& provenance, const std::string& prefix, std::vector<Job>& jobs) {
-  sort_actions(actions);
-  Json header = Json::object();
-  header[std::string(tools::kSafetensorsMetadata)] = metadata_of(shard, provenance);
-  std::uint64_t offset = 0;
+  std::vector<std::pair<tools::SafetensorsEntry, const Action*>> placed;
+  std::uint64_t size = 0;
   for (const Action* action : actions) {
-    const std::uint64_t bytes = action->bytes();
-    // ordered_json looks keys up one by one; names are unique, so they are appended without a look.
-    header.get_ref<Json::object_t&>().push_back(
-        {prefix.empty() ? plan.output_name(*action) : action->name,
-         {{"dtype", action->dtype}, {"shape", action->shape}, {"data_offsets", {offset, offset + bytes}}}});
-    offset += bytes;
+    const std::string name = prefix.empty() ? plan.output_name(*action) : action->name;
+    placed.push_back({{name, action->dtype, action->shape, 0, action->bytes()}, action});
+    size += action->bytes();
   }
-  const std::string text = header_text(header);
-  OutputDirectory::File& file = out.add(prefix + (plan.one_file ? kSingleFile : shard.file), text.size() + offset);
-  file.write(0, std::as_bytes(std::span(text)));
-  offset = text.size();
-  for (const Action* action : actions) {
+  std::sort(placed.begin(), placed.end(),
+            [](const auto& a, const auto& b) { return tools::safetensors_before(a.first, b.first); });
+  std::vector<tools::SafetensorsEntry> entries;
+  for (const auto& [entry, action] : placed) entries.push_back(entry);
+  const std::string head = tools::safetensors_head(entries, metadata_of(shard, provenance));
+  OutputDirectory::File& file = out.add(prefix + (plan.one_file ? kSingleFile : shard.file), head.size() + size);
+  file.write(0, std::as_bytes(std::span(head)));
+  std::uint64_t offset = head.size();
+  for (const auto& [entry, action] : placed) {
     jobs.push_back({action, &file, offset});
     offset += action->bytes();
   }
@@ -135,7 +113,7 @@ void add_adapter(OutputDirectory& out, const Checkpoint& adapter, const AdapterP
   out.add(folder + kAdapterConfig, planned.config.dump(2) + "\n");
   std::vector<const Action*> actions;
   for (const Action& action : planned.actions) actions.push_back(&action);
-  add_shard(out, adapter.shards().front(), std::move(actions), plan, provenance, folder, jobs);
+  add_shard(out, adapter.shards().front(), actions, plan, provenance, folder, jobs);
 }
 
 }  // namespace
@@ -149,7 +127,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const Plan& plan, const Json
     for (const Action& action : plan.actions) {
       if (plan.one_file || action.shard == shard) actions.push_back(&action);
     }
-    add_shard(out, checkpoint.shards()[shard], std::move(actions), plan, provenance, "", jobs);
+    add_shard(out, checkpoint.shards()[shard], actions, plan, provenance, "", jobs);
   }
   if (options.adapter != nullptr) add_adapter(out, *options.adapter, *options.adapter_plan, plan, provenance, jobs);
   std::vector<std::string> left_out;

@@ -304,7 +304,7 @@ void save_model(const Model& model, const std::string& path) {
     tools::fail(tools::ExitCode::kInternal, "{}: protobuf cannot write the model", path);
   }
   file.finish();
-  for (const auto& complete : files) complete->publish();
+  for (const auto& complete : files) complete->publish_new();  // another run may have been faster
 }
 
 }  // namespace rmsnorm::convert::onnx

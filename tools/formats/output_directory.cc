@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -129,14 +128,10 @@ void OutputDirectory::finish() {
 }
 
 void OutputDirectory::publish() {
-  int failed = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE);
-  if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) {
-    // A file system without this promise: rename replaces nothing but an empty folder.
-    if (is_taken(path_)) fail_exists(path_);
-    failed = ::rename(temporary_.c_str(), path_.c_str());
+  if (!take_new_name(temporary_, path_)) {
+    if (errno == EEXIST || errno == ENOTEMPTY) fail_exists(path_);
+    fail_errno(path_, "write");
   }
-  if (failed != 0 && (errno == EEXIST || errno == ENOTEMPTY)) fail_exists(path_);
-  if (failed != 0) fail_errno(path_, "write");
   temporary_.clear();
   unregister_temporary(slot_);
   slot_ = -1;

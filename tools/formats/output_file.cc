@@ -99,6 +99,18 @@ void OutputFile::finish() {
 
 void OutputFile::publish() {
   if (::rename(temporary_.c_str(), final_.c_str()) != 0) fail_errno(path_, "write");
+  published();
+}
+
+void OutputFile::publish_new() {
+  if (!take_new_name(temporary_, final_)) {
+    if (errno == EEXIST) fail(ExitCode::kInputOutput, "{}: output exists; it must be a new name", path_);
+    fail_errno(path_, "write");
+  }
+  published();
+}
+
+void OutputFile::published() {
   temporary_.clear();
   unregister_temporary(slot_);
   slot_ = -1;

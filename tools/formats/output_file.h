@@ -19,10 +19,13 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  void finish();   // to the disk: after this only publish() is left to do
-  void publish();  // takes the name
+  void finish();       // to the disk: after this only publish() is left to do
+  void publish();      // takes the name
+  void publish_new();  // ... if nothing has it; an error otherwise
 
  private:
+  void published();
+
   std::string path_;       // as given, for messages
   std::string final_;      // with links resolved
   std::string temporary_;  // empty when there is none

@@ -19,42 +19,15 @@ struct Part {
   const Tensor* tensor;  // null: the bytes entry.begin .. entry.end of the base file
 };
 
-// The order of the format's own library: large elements first, so that each tensor is aligned; then by name.
-void sort_parts(std::vector<Part>& parts) {
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-    const int bits_a = safetensors_bits(a.entry.dtype).value_or(0);
-    const int bits_b = safetensors_bits(b.entry.dtype).value_or(0);
-    return bits_a != bits_b ? bits_a > bits_b : a.entry.name < b.entry.name;
-  });
-}
-
-// The header with its length before it.
-std::string head_of(const std::vector<Part>& parts, const SafetensorsHeader& base, const SafetensorsMetadata& added) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  if (base.metadata || !added.empty()) {
-    auto& metadata = json[std::string(kSafetensorsMetadata)] = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : base.metadata.value_or(SafetensorsMetadata{})) metadata[key] = value;
-    for (const auto& [key, value] : added) metadata[key] = value;
+std::string head_of(const std::vector<Part>& parts, std::optional<SafetensorsMetadata> metadata,
+                    const SafetensorsMetadata& added) {
+  std::vector<SafetensorsEntry> entries;
+  for (const Part& part : parts) entries.push_back(part.entry);
+  if (!added.empty()) {
+    if (!metadata) metadata.emplace();
+    merge_metadata(*metadata, added);
   }
-  std::uint64_t offset = 0;
-  for (const Part& part : parts) {
-    const std::uint64_t size = part.entry.end - part.entry.begin;
-    // ordered_json looks keys up one by one; names are known to be unique, so they are appended without a look.
-    json.get_ref<nlohmann::ordered_json::object_t&>().push_back(
-        {part.entry.name,
-         {{"dtype", part.entry.dtype}, {"shape", part.entry.shape}, {"data_offsets", {offset, offset + size}}}});
-    offset += size;
-  }
-  std::string text;
-  try {
-    text = json.dump();
-  } catch (const nlohmann::json::type_error&) {  // a name from the command line
-    fail(ExitCode::kUsage, "safetensors: the name of a tensor to write is not valid UTF-8; it must be");
-  }
-  text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment, ' ');
-  std::string length(8, '\0');
-  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
-  return length + text;
+  return safetensors_head(entries, metadata);
 }
 
 void copy_bytes(OutputFile& out, const Source& base, std::uint64_t offset, std::uint64_t size) {
@@ -84,11 +57,56 @@ std::vector<Part> parts_of(const SafetensorsHeader& base, std::span<const NamedT
     parts.push_back(
         {{name, std::string(safetensors_name(tensor->type)), tensor->shape, 0, tensor->data.size()}, tensor});
   }
-  sort_parts(parts);
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return safetensors_before(a.entry, b.entry); });
   return parts;
 }
 
 }  // namespace
+
+bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  const int bits_a = safetensors_bits(a.dtype).value_or(0), bits_b = safetensors_bits(b.dtype).value_or(0);
+  return bits_a != bits_b ? bits_a > bits_b : a.name < b.name;
+}
+
+std::string safetensors_head(std::span<const SafetensorsEntry> entries,
+                             const std::optional<SafetensorsMetadata>& metadata) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (metadata) {
+    auto& object = json[std::string(kSafetensorsMetadata)] = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : *metadata) object[key] = value;
+  }
+  std::uint64_t offset = 0;
+  for (const SafetensorsEntry& entry : entries) {
+    const std::uint64_t size = entry.end - entry.begin;
+    // ordered_json looks keys up one by one; names are known to be unique, so they are appended without a look.
+    json.get_ref<nlohmann::ordered_json::object_t&>().push_back(
+        {entry.name, {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {offset, offset + size}}}});
+    offset += size;
+  }
+  std::string text;
+  try {
+    text = json.dump();
+  } catch (const nlohmann::json::type_error&) {  // a name from the command line
+    fail(ExitCode::kUsage, "safetensors: the name of a tensor to write is not valid UTF-8; it must be");
+  }
+  text.append((kSafetensorsAlignment - text.size() % kSafetensorsAlignment) % kSafetensorsAlignment, ' ');
+  std::string length(8, '\0');
+  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  return length + text;
+}
+
+void merge_metadata(SafetensorsMetadata& metadata, const SafetensorsMetadata& added) {
+  for (const auto& [key, value] : added) {
+    const auto found =
+        std::find_if(metadata.begin(), metadata.end(), [&](const auto& old) { return old.first == key; });
+    if (found == metadata.end()) {
+      metadata.emplace_back(key, value);
+    } else {
+      found->second = value;
+    }
+  }
+}
 
 Tensor read_safetensors(const Source& source, const SafetensorsHeader& header, std::string_view name) {
   const SafetensorsEntry* entry = header.find(name);
@@ -117,7 +135,7 @@ void write_safetensors(OutputFile& out, const Source* base, std::span<const Name
   SafetensorsHeader header;
   if (base != nullptr) header = read_safetensors_header(*base);
   const std::vector<Part> parts = parts_of(header, tensors);
-  const std::string head = head_of(parts, header, metadata);
+  const std::string head = head_of(parts, header.metadata, metadata);
   out.write(std::as_bytes(std::span(head)));
   for (const Part& part : parts) {
     if (part.tensor != nullptr) {

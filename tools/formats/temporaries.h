@@ -14,6 +14,10 @@ void unregister_temporary(int slot);
 // Removes the files in the folder, those one level deeper, and the folder. Safe in a signal handler.
 void remove_folder(const char* path);
 
+// Gives a finished file or folder its name if nothing has it. False otherwise, and errno says why: EEXIST or ENOTEMPTY
+// where something has.
+bool take_new_name(const std::string& temporary, const std::string& path);
+
 // While one lives, this thread gets no signal: between the creation of a file and its registration.
 class SignalsBlocked {
  public:

@@ -1,5 +1,6 @@
 """`rmsnorm fold`: the weights of RMSNorms move into their readers, in the families' own classes."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,32 @@ def test_same_function(case, dtype, tmp_path):
     folded = [k for k, t in after.items() if "norm" in k and not t.equal(before[k])]
     assert all(after[k].eq(trivial).all() for k in folded)
     assert len(folded) == case.rms
+
+
+def test_a_layer_behind_the_last(tmp_path):
+    """DeepSeek 3 as published: it predicts one more token, and transformers does not load it."""
+    case = CASES["deepseek_v3"]
+    source, out = tmp_path / "source", tmp_path / "out"
+    save(build(case), case, source, "f64")
+    layer = f"model.layers.{json.loads((source / 'config.json').read_text())['num_hidden_layers']}."
+    names = ("eh_proj", "enorm", "hnorm", "embed_tokens", "shared_head.norm", "shared_head.head", "self_attn.q_a_proj")
+    added = {f"{layer}{name}.weight": torch.full((4, 4), 0.5, dtype=torch.float64) for name in names}
+
+    def add(held):
+        if "lm_head.weight" in held:
+            held.update({name: value.clone() for name, value in added.items()})
+
+    set_tensors(source, add)
+    succeed("fold", source, out)
+    succeed("verify", source, out)
+    before, after = tensors(source), tensors(out)
+    assert all(after[name].equal(value) for name, value in added.items())
+    folded = [key for key, value in after.items() if "norm" in key and not value.equal(before[key])]
+    assert len(folded) == case.rms - 1 and "model.norm.weight" not in folded
+    expected = run(load(case.model_class, source, tuple(added)), case)
+    assert distance(run(load(case.model_class, out, tuple(added)), case), expected) <= EXACT
+    set_keys(source, num_nextn_predict_layers=0)
+    assert refusal("fold", source, tmp_path / "again").startswith(f"R08 at {layer}")
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32"])

@@ -24,11 +24,16 @@ class Mover {
     return graph_.tensor(name).producer < 0 ? graph_.literal(name) : nullptr;
   }
 
-  // A vector of floats along the last axis, and of more than one.
-  bool is_vector(const pb::TensorProto* tensor) const {
-    if (tensor == nullptr || !is_float(tensor->data_type()) || tensor->dims_size() == 0) return false;
-    return std::all_of(tensor->dims().begin(), tensor->dims().end() - 1, [](auto length) { return length == 1; }) &&
-           *tensor->dims().rbegin() > 1;
+  // The axis, counted from the end, of floats that lie along one axis alone; 0 for others, and for one number.
+  static int only_axis(const pb::TensorProto* tensor) {
+    if (tensor == nullptr || !is_float(tensor->data_type())) return 0;
+    int axis = 0;
+    for (int i = 0; i < tensor->dims_size(); ++i) {
+      if (tensor->dims(i) == 1) continue;
+      if (axis != 0 || tensor->dims(i) == 0) return 0;
+      axis = i - tensor->dims_size();
+    }
+    return axis;
   }
 
   // Read by one node alone.
@@ -43,9 +48,9 @@ class Mover {
     return name;
   }
 
-  // Constant `slot` of node `n` is multiplied by `factors`, which go along its last axis (or its first). False if a
-  // number would not fit its type.
-  bool scale(int n, int slot, const std::vector<double>& factors, bool first_axis);
+  // Constant `slot` of node `n` is multiplied by `factors` along an axis counted from the end. False if it lacks the axis
+  // or a number would not fit its type.
+  bool scale(int n, int slot, const std::vector<double>& factors, int axis);
 
   void put(int n, int slot, Array array, const char* ending) {
     const std::string& before = graph_.input(n, slot);
@@ -64,16 +69,15 @@ class Mover {
   std::vector<Pending> pending_;
 };
 
-bool Mover::scale(int n, int slot, const std::vector<double>& factors, bool first_axis) {
+bool Mover::scale(int n, int slot, const std::vector<double>& factors, int axis) {
   const pb::TensorProto* tensor = initializer(graph_.input(n, slot));
-  if (tensor == nullptr || tensor->dims_size() == 0) return false;
+  if (tensor == nullptr || tensor->dims_size() < -axis) return false;
   auto array = read_array(*tensor, model_.folder);
-  const std::size_t width = factors.size();
   if (!array || array->values.empty()) return false;
-  if (static_cast<std::size_t>(first_axis ? array->dims.front() : array->dims.back()) != width) return false;
-  const std::size_t run = first_axis ? array->values.size() / width : 1;
+  const Lines lines = lines_along(array->dims, array->dims.size() - static_cast<std::size_t>(-axis));
+  if (lines.length != factors.size()) return false;
   for (std::size_t i = 0; i < array->values.size(); ++i) {
-    array->values[i] *= factors[i / run % width];
+    array->values[i] *= factors[i / lines.inner % lines.length];
     if (!std::isfinite(round_to_type(array->type, array->values[i]))) return false;
   }
   put(n, slot, std::move(*array), "_scaled");
@@ -83,7 +87,8 @@ bool Mover::scale(int n, int slot, const std::vector<double>& factors, bool firs
 std::optional<MovedScale> Mover::move(int n, int slot) {
   pending_.clear();
   const pb::TensorProto* vector = initializer(graph_.input(n, slot));
-  if (!is_vector(vector)) return std::nullopt;
+  const int axis = only_axis(vector);
+  if (axis == 0) return std::nullopt;
   const int type = vector->data_type();
   const auto same_type = [&](int node, int at) {
     const pb::TensorProto* tensor = initializer(graph_.input(node, at));
@@ -96,21 +101,26 @@ std::optional<MovedScale> Mover::move(int n, int slot) {
     bias = initializer(graph_.input(add, 1)) != nullptr ? 1 : 0;
     layer = same_type(add, bias) ? producer_for_one(graph_.input(add, 1 - bias)) : -1;
   }
-  const bool gemm = layer >= 0 && graph_.op(layer) == "Gemm";
-  if (layer < 0 || !(gemm || graph_.op(layer) == "MatMul") || !same_type(layer, 1)) return std::nullopt;
+  const bool gemm = layer >= 0 && graph_.op(layer) == "Gemm", conv = layer >= 0 && graph_.op(layer) == "Conv";
+  if (layer < 0 || !(gemm || conv || graph_.op(layer) == "MatMul") || !same_type(layer, 1)) return std::nullopt;
   const auto weight_rank = initializer(graph_.input(layer, 1))->dims_size();
-  if (gemm ? weight_rank != 2 : weight_rank < 2) return std::nullopt;
+  if (conv && int_attribute(graph_.node(layer), "group", 1) != 1) return std::nullopt;  // it could not be centred
+  if (conv ? weight_rank < 3 : gemm ? weight_rank != 2 : weight_rank < 2) return std::nullopt;
+  // A convolution's channels come before its places; so must the scale and a bias.
+  const int channels = conv ? 1 - weight_rank : -1;
+  if (axis != channels) return std::nullopt;
 
   Array scale_array = *read_array(*vector, model_.folder);
   const double power = power_of_scale(scale_array.values);
   if (round_to_type(type, power) != power) return std::nullopt;
   std::vector<double> factors = scale_array.values;
   for (double& factor : factors) factor /= power;
-  if (!scale(layer, 1, factors, gemm && int_attribute(graph_.node(layer), "transB", 0) != 0)) return std::nullopt;
-  if (gemm && !graph_.input(layer, 2).empty() && !(same_type(layer, 2) && scale(layer, 2, factors, false))) {
+  const bool turned = gemm && int_attribute(graph_.node(layer), "transB", 0) != 0;
+  if (!scale(layer, 1, factors, conv ? -weight_rank : turned ? -2 : -1)) return std::nullopt;
+  if ((gemm || conv) && !graph_.input(layer, 2).empty() && !(same_type(layer, 2) && scale(layer, 2, factors, -1))) {
     return std::nullopt;
   }
-  if (add >= 0 && !scale(add, bias, factors, false)) return std::nullopt;
+  if (add >= 0 && !scale(add, bias, factors, channels)) return std::nullopt;
   put(n, slot, {type, Shape(scale_array.dims.size(), 1), {power}}, "_power");
 
   MovedScale moved;
@@ -185,14 +195,19 @@ std::vector<MovedScale> move_layer_scales(Model& model, Model* converted) {
 void restore_layer_scales(Model& model, const std::vector<MovedScale>& moved, const Plan& plan) {
   std::set<std::string> centred;
   for (const Stream& stream : plan.streams) {
-    for (const Edit& edit : stream.edits) {
-      if (stream.converted) centred.insert(edit.tensor);
-    }
+    if (!stream.converted) continue;
+    for (const Edit& edit : stream.edits) centred.insert(edit.tensor);
+    for (const Insert& insert : stream.inserts) centred.insert(insert.tensor);
   }
   pb::GraphProto& graph = *model.proto.mutable_graph();
   std::set<std::string> dropped;
   for (const MovedScale& one : moved) {
-    if (centred.count(one.places.front().now) != 0) continue;
+    // Its weight is centred; or what it computes is, by an operation between the layer and the product.
+    const auto product = one.places.end() - 1;
+    const bool needed = std::any_of(one.places.begin(), product, [&](const auto& place) {
+      return centred.count(place.now) != 0 || centred.count(place.output) != 0;
+    });
+    if (needed) continue;
     for (const auto& place : one.places) {
       dropped.insert(place.now);
       for (auto& node : *graph.mutable_node()) {

@@ -263,6 +263,31 @@ def test_grouped_convolution_is_opaque(tmp_path):
     assert kinds(rmsnorm("inspect", before, "--entry", "weights"))[0] == (False, "R03")
 
 
+@pytest.mark.parametrize("bias", ["conv", "add", "none"])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_layer_scale_behind_a_convolution(tmp_path, bias, groups):
+    """A ConvNeXt with its channels in front: the scale goes into the convolution, unless that has groups."""
+    width = 12
+    b = Builder(18)
+    b.input("image", ["batch", 3, 8, 8])
+    x = b.node("Conv", "image", b.weight(width, 3, 4, 4), b.weight(width, stem="b"), strides=[4, 4])
+    for _ in range(3):
+        inner = b.node("Transpose", x, perm=[0, 2, 3, 1])
+        inner = b.node("Relu", b.linear(b.norm(inner, width, form="op"), width, 2 * width))
+        inner = b.node("Transpose", inner, perm=[0, 3, 1, 2])
+        slot = [b.weight(width, stem="b")] if bias == "conv" else []
+        inner = b.node("Conv", inner, b.weight(width, 2 * width // groups, 1, 1), *slot, group=groups)
+        if bias == "add":
+            inner = b.node("Add", b.weight(width, 1, 1, stem="b"), inner)
+        x = b.node("Add", x, b.node("Mul", inner, b.constant(b.random.normal(0.1, 0.3, (width, 1, 1)), "scale")))
+    b.output(b.norm(b.node("Transpose", x, perm=[0, 2, 3, 1]), width, form="op"), rank=4)
+    before, after, report = convert(b.model(), tmp_path)
+    assert report["converted"] == 4
+    assert (report["operations_inserted"] > 0) == (groups > 1)
+    feeds = {"image": np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)}
+    assert largest_difference(before, after, feeds) < TOLERANCE[np.float32]
+
+
 def test_tied_head_keeps_the_original(tmp_path):
     b = Builder(18)
     b.input("ids", ["batch", 8], np.int64)

@@ -19,7 +19,7 @@ import numpy as np
 
 WIDTH, LAYERS, VOCABULARY = 5120, 40, 50432
 SHARD = 2 << 30  # bytes, about
-NEEDED = 60 << 30
+NEEDED = 60 * 10**9  # two of 26 GB, and a copied shard
 MOST_MEMORY = 1 << 30
 
 
@@ -132,7 +132,7 @@ def main() -> int:
     folder.mkdir(parents=True)
     free = shutil.disk_usage(folder).free
     if free < NEEDED:
-        print(f"{folder}: {free >> 30} GiB of disk are free; it must be {NEEDED >> 30} GiB", file=sys.stderr)
+        print(f"{folder}: {free // 10**9} GB of disk are free; it must be {NEEDED // 10**9} GB", file=sys.stderr)
         return 1
     try:
         original, converted = folder / "original", folder / "converted"

@@ -1,5 +1,5 @@
-// Norms in forms that hold more than a norm become a LayerNormalization and what else they do, so that only one kind has
-// to be understood: SkipLayerNormalization, EmbedLayerNormalization, and those that find_folded_norms finds.
+// Norms in forms that hold more than a norm become a LayerNormalization and what else they do, so that only one kind
+// has to be understood: SkipLayerNormalization, EmbedLayerNormalization, and those that find_folded_norms finds.
 #ifndef RMSNORM_CONVERT_ONNX_EXPAND_H_
 #define RMSNORM_CONVERT_ONNX_EXPAND_H_
 

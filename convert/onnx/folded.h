@@ -1,5 +1,5 @@
-// LayerNorms written out so that their weight, or their bias, too, stands inside the formula: as exporters of TensorFlow
-// write them.
+// LayerNorms written out so that their weight, or their bias, too, stands inside the formula: as exporters of
+// TensorFlow write them.
 #ifndef RMSNORM_CONVERT_ONNX_FOLDED_H_
 #define RMSNORM_CONVERT_ONNX_FOLDED_H_
 

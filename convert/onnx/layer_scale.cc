@@ -48,8 +48,8 @@ class Mover {
     return name;
   }
 
-  // Constant `slot` of node `n` is multiplied by `factors` along an axis counted from the end. False if it lacks the axis
-  // or a number would not fit its type.
+  // Constant `slot` of node `n` is multiplied by `factors` along an axis counted from the end. False if it lacks the
+  // axis or a number would not fit its type.
   bool scale(int n, int slot, const std::vector<double>& factors, int axis);
 
   void put(int n, int slot, Array array, const char* ending) {

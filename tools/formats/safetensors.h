@@ -47,8 +47,8 @@ SafetensorsHeader read_safetensors_header(const Source& source);
 // Reads one tensor. Its type must be one of rn_type.
 Tensor read_safetensors(const Source& source, const SafetensorsHeader& header, std::string_view name);
 
-// True where `a` stands in front of `b` in a file of the format's own library: large elements first, so that each tensor
-// is aligned; then by name.
+// True where `a` stands in front of `b` in a file of the format's own library: large elements first, so that each
+// tensor is aligned; then by name.
 bool safetensors_before(const SafetensorsEntry& a, const SafetensorsEntry& b);
 
 // The header with its length before it. The entries come in their order and one behind the other; of `begin` and `end`

@@ -6,7 +6,7 @@ Each way to write a LayerNorm gives other nodes:
 keras3        the layer of Keras 3: x * (r * gamma) + (beta - mean * (r * gamma)), with r = 1 / sqrt(variance + epsilon)
 keras2        the layer of Keras 2 with its own epsilon, 1e-3: FusedBatchNormV3 in training on [1, rows, width, 1]
 keras2_small  the same layer with epsilon 1e-6: the formula of keras3
-function      a tf.function: (x - mean) * r * gamma + beta, which tf2onnx takes for an InstanceNormalization
+function      a tf.function: (x - mean) * r * gamma + beta, which TensorFlow turns into (x - mean) * (r * gamma) + beta
 
 Parameters are random, so the files differ from run to run in nothing but the versions of what wrote them.
 """

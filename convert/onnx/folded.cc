@@ -24,6 +24,7 @@ class Folds {
       if (op == "Mul" || op == "Div") norm = product(n);
       if (op == "Add" || op == "Sub") norm = sum(n);
       if (op == "Reshape") norm = batch_norm(n);
+      if (op == "InstanceNormalization") norm = instance_norm(n);
       if (norm && finish(*norm)) found.push_back(std::move(*norm));
     }
     return found;
@@ -207,6 +208,20 @@ class Folds {
            graph_.integers(graph_.input(gather, 1)) == std::vector<std::int64_t>{0, 2, 3};
   }
 
+  static constexpr float kDefault = 1e-5f;  // epsilon of BatchNormalization and InstanceNormalization
+
+  // With three axes: tf2onnx makes it of some LayerNorms, positions being its channels.
+  std::optional<FoldedNorm> instance_norm(int n) const {
+    const std::string& x = graph_.input(n, 0);
+    const auto width = shapes_.length(x, -1);
+    if (shapes_.rank(x) != 3 || !width || !is_filled(graph_.input(n, 1), 1) || !is_filled(graph_.input(n, 2), 0)) {
+      return std::nullopt;
+    }
+    const auto epsilon = as_float(static_cast<double>(float_attribute(graph_.node(n), "epsilon", kDefault)));
+    if (!epsilon) return std::nullopt;
+    return FoldedNorm{x, graph_.output(n), "", "", *width, *epsilon, n, {}};
+  }
+
   // Keras 2 hands the rows of x as channels to a batch normalization that takes mean and variance from its input.
   std::optional<FoldedNorm> batch_norm(int n) const {
     const int norm = graph_.tensor(graph_.input(n, 0)).producer;
@@ -243,7 +258,6 @@ class Folds {
         graph_.input(deviation, 1) != average) {
       return std::nullopt;
     }
-    constexpr float kDefault = 1e-5f;  // of BatchNormalization
     const auto epsilon = as_float(static_cast<double>(float_attribute(graph_.node(norm), "epsilon", kDefault)));
     if (!epsilon) return std::nullopt;
     return FoldedNorm{x, y, "", "", width, *epsilon, n, {}};

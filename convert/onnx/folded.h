@@ -27,6 +27,7 @@ struct FoldedNorm {
 //
 //   (x - m) * (r * w)                  in any order of the factors but those that recognise_norms knows
 //   x * (r * w) + (b - m * (r * w))    in any order of the terms; w and b may be absent
+//   instance_normalization(x, ones, zeros) [* w]    with three axes
 //   reshape(batch_normalization(reshape(x, [1, rows, width, 1]), ones, zeros, mean, variance), shape(x)) [* w]
 //
 // with m = mean(x) and r = 1 / sqrt(mean((x - m)^2) + epsilon).

@@ -138,6 +138,38 @@ def test_what_is_no_norm_is_none(tmp_path, fault):
     assert refused["code"] == "R09"
 
 
+@pytest.mark.parametrize("form", ["constant", "computed", "scaled", "biased"])
+def test_instance_normalization(tmp_path, form):
+    """Of positions, as channels: with scales and biases for them it is no LayerNorm."""
+    b = Builder(18)
+    x = b.embedded(WIDTH)
+    positions = b.node("Shape", x, start=1, end=2)
+
+    def filled(value):
+        if form == "computed":
+            number = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [value])
+            return b.node("ConstantOfShape", positions, value=number)
+        return b.constant(np.full(8, value))
+
+    def norm(x):
+        scale = b.weight(8) if form == "scaled" else filled(1.0)
+        bias = b.weight(8) if form == "biased" else filled(0.0)
+        out = b.node("InstanceNormalization", x, scale, bias, epsilon=2e-5)
+        return b.node("Add", b.node("Mul", out, b.weight(WIDTH, offset=1.0)), b.weight(WIDTH, stem="beta"))
+
+    for _ in range(2):
+        inner = b.node("Relu", b.linear(norm(x), WIDTH, 2 * WIDTH))
+        x = b.node("Add", x, b.linear(inner, 2 * WIDTH, WIDTH))
+    b.output(b.linear(norm(x), WIDTH, 5))
+    if form in ("scaled", "biased"):
+        assert convert(b.model(), tmp_path, code=REFUSED)[2]["refused"]["code"] == "R09"
+        return
+    before, after, report = convert(b.model(), tmp_path)
+    assert (report["converted"], report["operations_inserted"]) == (3, 0), report["norms"]
+    assert [norm["epsilon"] for norm in report["norms"]] == pytest.approx([2e-5] * 3)
+    assert largest_difference(before, after, IDS) < TOLERANCE
+
+
 def batch_norm_parts(path):
     """The first batch normalization of the file, and the node before it that squares."""
     model = onnx.load(path)

@@ -99,7 +99,7 @@ std::string safetensors_head(std::span<const SafetensorsEntry> entries,
 void merge_metadata(SafetensorsMetadata& metadata, const SafetensorsMetadata& added) {
   for (const auto& [key, value] : added) {
     const auto found =
-        std::find_if(metadata.begin(), metadata.end(), [&](const auto& old) { return old.first == key; });
+        std::find_if(metadata.begin(), metadata.end(), [&name = key](const auto& old) { return old.first == name; });
     if (found == metadata.end()) {
       metadata.emplace_back(key, value);
     } else {

@@ -182,6 +182,21 @@ std::vector<Values> values_for(rn_type type) {
           Values::kMixed,  Values::kZeros,  Values::kNan,   Values::kInfinity, Values::kSubnormal};
 }
 
+// Large terms that cancel to 0: what an f64 sum leaves of them is beyond f64 in ulps of 0.
+TEST(SumJudge, measures_a_sum_of_0_by_its_terms) {
+  const reference::Budget limit = {reference::kSum, reference::Unit::kResultAndTerms, reference::kMeanOfMagnitudes};
+  for (const double found : {2.27e-10, 0.9e-12 * 1e25, -0.9e-12 * 1e25}) {
+    Finding finding;
+    judge_statistic(finding, RN_F64, "sum", 0, found, 0, limit, 1e25);
+    EXPECT_EQ(finding.error, "");
+  }
+  for (const double found : {1.1e-12 * 1e25, -1e200}) {
+    Finding finding;
+    judge_statistic(finding, RN_F64, "sum", 0, found, 0, limit, 1e25);
+    EXPECT_NE(finding.error, "") << found;
+  }
+}
+
 TEST(Sharded, any_number_of_ranks_agrees_with_the_whole_row) {
   for (const rn_type type : {RN_F32, RN_F16, RN_BF16, RN_F64}) {
     for (const Values values : values_for(type)) {

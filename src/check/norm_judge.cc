@@ -119,8 +119,11 @@ void judge_parameter_gradient(Finding& finding, rn_type type, std::string_view n
 void judge_statistic(Finding& finding, rn_type type, std::string_view name, std::int64_t row, double found, Quad exact,
                      const Budget& limit, Quad terms) {
   double error = ulp_distance(type, found, exact);
-  const double slack = static_cast<double>(limit.addend * terms / ulp_at(type, exact));
-  if (is_finite(error) && is_finite(slack)) error *= limit.ulps / (limit.ulps + slack);
+  if (limit.addend > 0 && is_finite(terms) && is_finite(exact) && is_finite(static_cast<Quad>(found))) {
+    // In Quad: in ulps of 0, the least there are, f64 cannot hold what large terms leave.
+    const Quad allowed = limit.ulps * ulp_at(type, exact) + limit.addend * terms;
+    error = static_cast<double>(limit.ulps * absolute(static_cast<Quad>(found) - exact) / allowed);
+  }
   finding.add(error, limit, is_nearest(type, found, exact), name, row, 0, found, static_cast<double>(exact));
 }
 

@@ -250,6 +250,22 @@ TEST(GatedSpecialValues, zero_rows_and_rows_that_the_gate_closes) {
   }
 }
 
+// The slope of silu at -infinity is 0, not merely small: what is infinite beside it makes NaN.
+TEST(GatedSpecialValues, a_closed_gate_has_no_slope) {
+  const std::vector<float> gate(40, -std::numeric_limits<float>::infinity()), inv(1, 1.0f);
+  for (const double special : {kInfinity, -kInfinity}) {
+    for (const bool in_dy : {false, true}) {
+      std::vector<float> x(40, 1.0f), dy(40, 1.0f), dx(40), dgate(40);
+      (in_dy ? dy : x)[7] = static_cast<float>(special);
+      gated_rms_norm_backward(matrix(dx.data(), 1, 40), matrix(dgate.data(), 1, 40), {}, matrix(dy.data(), 1, 40),
+                              matrix(x.data(), 1, 40), matrix(gate.data(), 1, 40), {}, matrix(inv.data(), 1, 1));
+      for (std::size_t i = 0; i < dgate.size(); ++i) {
+        EXPECT_TRUE(i == 7 ? std::isnan(dgate[i]) : dgate[i] == 0) << special << " " << in_dy << " " << dgate[i];
+      }
+    }
+  }
+}
+
 // x silu(gate) leaves f32 on both sides; the result does not.
 TEST(GatedSpecialValues, neither_overflow_nor_underflow) {
   for (const float x : {3e38f, 1e25f, 1e-30f, 1e-42f}) {

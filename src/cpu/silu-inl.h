@@ -226,8 +226,11 @@ template <int N>
   const Several<Wide, N> rest = add_exact_product(power, p, power);  // e^-g
   const Several<Wide, N> denominator = add(add(power, splat(1.0)), mul(power, p));
   const Several<Wide, N> sigmoid = div(splat(1.0), denominator);
-  const Several<Wide, N> value = mul(mul(mul(numerator, sigmoid), splat(C::kDown)), splat(C::kUp));
-  return {value, mul(sigmoid, add(mul(bounded, mul(rest, sigmoid)), splat(1.0)))};
+  // Both are 0 for -infinity, so that an infinity meets a zero in what they are multiplied by.
+  const auto or_zero = [](const Several<Wide, N>& v) __attribute__((always_inline)) {
+    return mul(mul(v, splat(C::kDown)), splat(C::kUp));
+  };
+  return {or_zero(mul(numerator, sigmoid)), or_zero(mul(sigmoid, add(mul(bounded, mul(rest, sigmoid)), splat(1.0))))};
 }
 
 inline D silu(D g) {

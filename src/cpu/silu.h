@@ -36,7 +36,8 @@ struct SiluF64 {
                                       -0x1.ae2235d9c8b6bp-26};
   static constexpr int kTermCount = 10;
   static constexpr double kBound = 708;
-  // A product with these two in turn leaves 0 of what is below 2^-974: silu of -infinity.
+  // A product with these two in turn leaves 0 of what is below 2^-974: silu of -infinity,
+  // and its slope.
   static constexpr double kDown = 0x1p-100, kUp = 0x1p100;
 };
 

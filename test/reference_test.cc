@@ -6,6 +6,7 @@
 #include <set>
 
 #include "check/judge.h"
+#include "check/norm_judge.h"
 #include "reference/center.h"
 #include "reference/hash.h"
 #include "reference/layer_norm.h"
@@ -161,6 +162,34 @@ TEST(Cases, CommandLineNamesTheCase) {
   for (const char* bad : {"x=3", "x=3x0:f32", "x=3x4:f8", "x=3x4:f32@stride=2", "x=3x4@values=odd", "w=f31", "y=f32"}) {
     EXPECT_NE(check::parse_operand(bad, c), "") << bad;
   }
+}
+
+TEST(Judge, MeasuresGradientsByTermsBeyondTheRange) {
+  const auto error = [](double found, double exact, int exponent) {
+    check::Finding finding;
+    check::judge_gradient(finding, RN_F64, "dx", 0, 0, found, exact, power_of_two(exponent));
+    return finding.error;
+  };
+  EXPECT_EQ(error(0x1p975, -0.75, 1075), "");
+  EXPECT_EQ(error(0x1.8p979, 0, 1030), "");  // an ulp of 2^1030 is 2^978
+  EXPECT_NE(error(0x1.8p980, 0, 1030), "");
+  EXPECT_NE(error(0x1.8p980, 0, 1023), "");
+  EXPECT_NE(error(std::numeric_limits<double>::infinity(), -0.75, 1075), "");
+}
+
+TEST(Judge, AsksForTheSignOfAZeroButWhereABiasLeftIt) {
+  const auto error = [](double bias) {
+    check::Finding finding;
+    const std::vector<double> found = {-0.0};
+    const std::vector<Quad> exact = {0};
+    const Parameters parameters = {nullptr, &bias};
+    check::NormRow row = {"out", 0, RN_F16, found, exact, parameters};
+    row.signs = true;
+    check::judge_norm_row(finding, row, {0.51, Unit::kResult});
+    return finding.error;
+  };
+  EXPECT_NE(error(0), "");
+  EXPECT_EQ(error(1.5), "");
 }
 
 // One wrong ulp, a wrong sign of zero, a wrong sum, a wrong statistic and a stray write are all found.

@@ -236,7 +236,9 @@ class Judge {
         report_.worst_found = found;
         report_.worst_expected = static_cast<double>(exact);
       }
-      const bool sign_lost = signs_of_zero && exact == 0 && found == 0 && sign_of(exact) != sign_of(found);
+      // Where product and bias cancel, their rounding decides on the sign.
+      const bool sign_lost = signs_of_zero && exact == 0 && found == 0 && largest_addend(exact, i) == 0 &&
+                             sign_of(exact) != sign_of(found);
       const bool wrong = by_equality ? found != rounded : !(error <= report_.budget.ulps);
       if (wrong || sign_lost) fault("out", r, i, found, exact, error, by_equality ? 0 : report_.budget.ulps);
     }

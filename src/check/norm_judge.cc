@@ -1,6 +1,7 @@
 #include "check/norm_judge.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "reference/inner_tie.h"
 #include "reference/ulp.h"
@@ -69,7 +70,9 @@ void judge_norm_row(Finding& finding, const NormRow& row, const Budget& budget) 
       error = row.x != nullptr ? error_after_rounding(row, i)
                                : static_cast<double>(error * ulp_at(row.type, exact) / unit_at(row, budget, i, scale));
     }
-    const bool sign_lost = row.signs && exact == 0 && found == 0 && sign_of(exact) != sign_of(found);
+    // Where product and bias cancel, their rounding decides on the sign.
+    const bool sign_lost = row.signs && exact == 0 && found == 0 && largest_addend(row.parameters, exact, i) == 0 &&
+                           sign_of(exact) != sign_of(found);
     if (sign_lost) error = std::numeric_limits<double>::infinity();
     finding.add(error, row.x != nullptr ? kTheReferences : budget, is_nearest(row.type, found, exact), row.name,
                 row.number, static_cast<std::int64_t>(i), found, static_cast<double>(exact));
@@ -79,8 +82,12 @@ void judge_norm_row(Finding& finding, const NormRow& row, const Budget& budget) 
 void judge_gradient(Finding& finding, rn_type type, std::string_view name, std::int64_t row, std::int64_t col,
                     double found, Quad exact, Quad largest) {
   const double limit = type == RN_F64 ? kGradientF64 : type == RN_F32 ? kGradientF32 : kGradient16Bit;
-  finding.add(ulp_distance(type, found, exact, largest), {limit, Unit::kLargestTerm}, is_nearest(type, found, exact),
-              name, row, col, found, static_cast<double>(exact));
+  double error = ulp_distance(type, found, exact, largest);
+  // Terms of f64 beyond its range that cancel: they have the ulp that they would have there. An infinity has none.
+  const int beyond = is_finite(largest) ? exponent_of(largest) - format_of(type).max_exponent : 0;
+  if (type == RN_F64 && beyond > 0 && is_finite(static_cast<Quad>(found))) error = std::ldexp(error, -beyond);
+  finding.add(error, {limit, Unit::kLargestTerm}, is_nearest(type, found, exact), name, row, col, found,
+              static_cast<double>(exact));
 }
 
 void judge_gradient_row(Finding& finding, rn_type type, std::string_view name, std::int64_t row,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "check/norm_judge.h"
 #include "reference/add_layer_norm.h"
 #include "reference/add_rms_norm.h"
 #include "reference/center.h"
@@ -154,13 +155,6 @@ class Judge {
     }
   }
 
-  // The largest number that enters an element's last sum, or that sum.
-  Quad largest_addend(Quad out, std::int64_t i) const {
-    if (!parameters_.bias) return absolute(out);
-    const Quad bias = parameters_.bias[i];
-    return std::max({absolute(out), absolute(bias), absolute(out - bias)});
-  }
-
   // One unit of the budget, as a number.
   Quad unit(std::int64_t i, Quad row_scale) const {
     const Quad out = row_.out[static_cast<std::size_t>(i)];
@@ -169,13 +163,13 @@ class Judge {
       case Unit::kResult:
         return ulp_at(c_.out, out);
       case Unit::kLargestAddend:
-        return ulp_at(RN_F32, largest_addend(out, i));
+        return ulp_at(RN_F32, largest_addend(parameters_, out, i));
       case Unit::kRow:
         return ulp_at(c_.out, row_scale);
       default:
         break;
     }
-    return ulp_at(c_.out, out) + b.addend / b.ulps * ulp_at(RN_F32, largest_addend(out, i));
+    return ulp_at(c_.out, out) + b.addend / b.ulps * ulp_at(RN_F32, largest_addend(parameters_, out, i));
   }
 
   Quad row_scale() const {
@@ -183,7 +177,7 @@ class Judge {
     Quad scale = 0;
     for (std::int64_t i = 0; i < c_.cols; ++i) {
       const Quad out = row_.out[static_cast<std::size_t>(i)];
-      if (is_finite(out)) scale = std::max(scale, largest_addend(out, i));
+      if (is_finite(out)) scale = std::max(scale, largest_addend(parameters_, out, i));
       // A centred element is the difference of two addends.
       if (c_.op == Op::kCenter) scale = std::max(scale, absolute(row_.x[static_cast<std::size_t>(i)]));
     }
@@ -236,11 +230,9 @@ class Judge {
         report_.worst_found = found;
         report_.worst_expected = static_cast<double>(exact);
       }
-      // Where product and bias cancel, their rounding decides on the sign.
-      const bool sign_lost = signs_of_zero && exact == 0 && found == 0 && largest_addend(exact, i) == 0 &&
-                             sign_of(exact) != sign_of(found);
       const bool wrong = by_equality ? found != rounded : !(error <= report_.budget.ulps);
-      if (wrong || sign_lost) fault("out", r, i, found, exact, error, by_equality ? 0 : report_.budget.ulps);
+      const bool no_sign = signs_of_zero && sign_lost(parameters_, found, exact, i);
+      if (wrong || no_sign) fault("out", r, i, found, exact, error, by_equality ? 0 : report_.budget.ulps);
     }
   }
 

@@ -16,13 +16,6 @@ bool is_nearest(rn_type type, double found, Quad exact) {
   return ulp_distance(type, found, exact) == 0 || found == round_to(type, exact);
 }
 
-// The largest number that enters an element's last sum, or that sum.
-Quad largest_addend(const Parameters& p, Quad out, std::size_t i) {
-  if (!p.bias) return absolute(out);
-  const Quad bias = p.bias[i];
-  return std::max({absolute(out), absolute(bias), absolute(out - bias)});
-}
-
 // `before_weight` in 16 bits: the reference's very number or, next to an inner tie, that of the neighbouring inner value.
 // Its error.
 double error_after_rounding(const NormRow& row, std::size_t i) {
@@ -41,7 +34,7 @@ double error_after_rounding(const NormRow& row, std::size_t i) {
 // One unit of the budget, as a number.
 Quad unit_at(const NormRow& row, const Budget& budget, std::size_t i, Quad row_scale) {
   const Quad out = row.exact[i];
-  const Quad addend = ulp_at(RN_F32, largest_addend(row.parameters, out, i));
+  const Quad addend = ulp_at(RN_F32, largest_addend(row.parameters, out, static_cast<std::int64_t>(i)));
   switch (budget.unit) {
     case Unit::kResult:
       return ulp_at(row.type, out);
@@ -57,10 +50,21 @@ Quad unit_at(const NormRow& row, const Budget& budget, std::size_t i, Quad row_s
 
 }  // namespace
 
+Quad largest_addend(const Parameters& parameters, Quad out, std::int64_t i) {
+  if (!parameters.bias) return absolute(out);
+  const Quad bias = parameters.bias[i];
+  return std::max({absolute(out), absolute(bias), absolute(out - bias)});
+}
+
+bool sign_lost(const Parameters& parameters, double found, Quad exact, std::int64_t i) {
+  return exact == 0 && found == 0 && largest_addend(parameters, exact, i) == 0 && sign_of(exact) != sign_of(found);
+}
+
 void judge_norm_row(Finding& finding, const NormRow& row, const Budget& budget) {
   Quad scale = 0;
   for (std::size_t i = 0; i < row.exact.size(); ++i) {
-    if (is_finite(row.exact[i])) scale = std::max(scale, largest_addend(row.parameters, row.exact[i], i));
+    const Quad exact = row.exact[i];
+    if (is_finite(exact)) scale = std::max(scale, largest_addend(row.parameters, exact, static_cast<std::int64_t>(i)));
   }
   for (std::size_t i = 0; i < row.found.size(); ++i) {
     const double found = row.found[i];
@@ -70,12 +74,10 @@ void judge_norm_row(Finding& finding, const NormRow& row, const Budget& budget) 
       error = row.x != nullptr ? error_after_rounding(row, i)
                                : static_cast<double>(error * ulp_at(row.type, exact) / unit_at(row, budget, i, scale));
     }
-    // Where product and bias cancel, their rounding decides on the sign.
-    const bool sign_lost = row.signs && exact == 0 && found == 0 && largest_addend(row.parameters, exact, i) == 0 &&
-                           sign_of(exact) != sign_of(found);
-    if (sign_lost) error = std::numeric_limits<double>::infinity();
+    const auto col = static_cast<std::int64_t>(i);
+    if (row.signs && sign_lost(row.parameters, found, exact, col)) error = std::numeric_limits<double>::infinity();
     finding.add(error, row.x != nullptr ? kTheReferences : budget, is_nearest(row.type, found, exact), row.name,
-                row.number, static_cast<std::int64_t>(i), found, static_cast<double>(exact));
+                row.number, col, found, static_cast<double>(exact));
   }
 }
 

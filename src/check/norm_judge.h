@@ -27,6 +27,12 @@ struct NormRow {
 
 void judge_norm_row(Finding& finding, const NormRow& row, const reference::Budget& budget);
 
+// The largest number that enters an element's last sum, or that sum.
+reference::Quad largest_addend(const reference::Parameters& parameters, reference::Quad out, std::int64_t i);
+
+// Whether a zero lacks the sign of the exact zero. Where product and bias cancel, their rounding decides on it.
+bool sign_lost(const reference::Parameters& parameters, double found, reference::Quad exact, std::int64_t i);
+
 // One element of a gradient, measured by the largest term of its row.
 void judge_gradient(Finding& finding, rn_type type, std::string_view name, std::int64_t row, std::int64_t col,
                     double found, reference::Quad exact, reference::Quad largest);

@@ -1,6 +1,6 @@
 // Backward of f64 rows: portable and compensated, scaled as the forward rows in f64.cc are.
 #include "cpu/backward.h"
-#include "cpu/f64.h"
+#include "cpu/f64_norm.h"
 
 namespace rmsnorm {
 
@@ -45,19 +45,13 @@ class F64Gradient {
   void take_totals(Twofold* mean_g, Twofold* slope) {
     const double d = static_cast<double>(call_.total_cols);
     const auto total = [&](const Operand& of) { return read(row_address(call_, of, row_), RN_F64, 0); };
-    const double root = call_.epsilon_outside ? call_.epsilon : std::sqrt(call_.epsilon);
-    const double squares = total(call_.sum_squares);
-    const double mean = layer_ ? std::fabs(total(call_.sum)) / d : 0;
-    // As in slice_scale (f64_norm.h).
-    const double deviation = std::max(std::sqrt(squares) / std::sqrt(d), root);
-    inv_scale_ = scale_for(deviation);
-    scale_ = scale_for(std::max(deviation, mean));
-    if (layer_) {
-      const double sum = total(call_.sum) * scale_;
-      mean_ = sum / d;
-      correction_ = std::isfinite(mean_) ? std::fma(-mean_, d, sum) / d : 0;
-    }
-    set_inverse(Twofold{squares * inv_scale_ * inv_scale_} / Twofold{d});
+    const F64SliceScale s =
+        slice_scale(layer_ ? total(call_.sum) : 0, total(call_.sum_squares), d, call_.epsilon, call_.epsilon_outside);
+    scale_ = s.scale;
+    inv_scale_ = s.own;
+    mean_ = s.mean;
+    correction_ = s.correction;
+    set_inverse(s.mean_square);
     *mean_g = Twofold{layer_ ? total(call_.sum_gradients) : 0} / Twofold{d};
     *slope = Twofold{total(call_.sum_products) * inv_scale_} / Twofold{d} * slope_;
   }

@@ -46,24 +46,30 @@ inline double largest(const F64Row& rows, int64_t columns, bool centred) {
   return result;
 }
 
-// Of a slice, whose totals are given. The mean of LayerNorm has its last bits in `correction`.
+// Of a slice, from the totals of its whole row.
+struct F64SliceScale {
+  double scale, own;        // what its elements are multiplied by, and what its deviation is
+  double mean, correction;  // of the scaled row, the mean's last bits in `correction`
+  Twofold mean_square;      // times own^2
+};
+
+// sum: 0 for RMSNorm. A mean of 1e308 must not take the squares of 1e-300 away.
+inline F64SliceScale slice_scale(double sum, double squares, double cols, double epsilon, bool epsilon_outside) {
+  const double root = epsilon_outside ? epsilon : std::sqrt(epsilon);
+  const double deviation = std::max(std::sqrt(squares) / std::sqrt(cols), root), own = scale_for(deviation);
+  const double scale = scale_for(std::max(deviation, std::fabs(sum) / cols));
+  const double scaled_sum = sum * scale, mean = scaled_sum / cols;
+  const double correction = std::isfinite(mean) ? std::fma(-mean, cols, scaled_sum) / cols : 0;
+  return {scale, own, mean, correction, Twofold{squares * own * own} / Twofold{cols}};
+}
+
 inline F64Scale slice_scale(const F64Row& row) {
   const NormCall& call = row.call;
-  const double d = static_cast<double>(call.total_cols);
-  const double squares = read(row.at(call.sum_squares), RN_F64, 0);
-  const double root = call.epsilon_outside ? call.epsilon : std::sqrt(call.epsilon);
-  const double mean = call.norm == Norm::kLayer ? std::fabs(read(row.at(call.sum), RN_F64, 0)) / d : 0;
-  // A mean of 1e308 must not take the squares of 1e-300 away.
-  const double deviation = std::max(std::sqrt(squares) / std::sqrt(d), root), own = scale_for(deviation);
-  const double scale = scale_for(std::max(deviation, mean));
-  F64Scale result = {0, 0, {1}, scale, std::ilogb(own) - std::ilogb(scale)};
-  if (call.norm == Norm::kLayer) {
-    const double sum = read(row.at(call.sum), RN_F64, 0) * scale;
-    result.mean = sum / d;
-    result.correction = std::isfinite(result.mean) ? std::fma(-result.mean, d, sum) / d : 0;
-  }
-  result.inv = inverse(Twofold{squares * own * own} / Twofold{d}, call.epsilon, own, call.epsilon_outside).inv;
-  return result;
+  const double sum = call.norm == Norm::kLayer ? read(row.at(call.sum), RN_F64, 0) : 0;
+  const F64SliceScale s = slice_scale(sum, read(row.at(call.sum_squares), RN_F64, 0),
+                                      static_cast<double>(call.total_cols), call.epsilon, call.epsilon_outside);
+  const Twofold inv = inverse(s.mean_square, call.epsilon, s.own, call.epsilon_outside).inv;
+  return {s.mean, s.correction, inv, s.scale, std::ilogb(s.own) - std::ilogb(s.scale)};
 }
 
 inline F64Scale row_scale(const F64Row& rows) {
